@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+
 from bana.slo.errors import ConfigError
 
 RESAMPLES = 2000

@@ -1,0 +1,184 @@
+"""The one frozen configuration of a cluster: sections, defaults and bounds.
+
+Where a value came from (flag, environment, file, default) is decided in `config_sources`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from bana.slo.limits import SloClass, SloRange, SloRules
+from bana.slo.routing import DEFAULT_ROUTING
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
+class SchedulerKind(StrEnum):
+    """`stock` keeps SGLang's own scheduler class: the baseline of every comparison."""
+
+    BANA = "bana"
+    STOCK = "stock"
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of bana.toml; unknown keys are refused."""
+
+
+class LaunchConfig(Section, frozen=True):
+    """What to start. Port 0 takes a free one. An empty `run_dir` picks a private new folder."""
+
+    model: Name | None = None
+    instances: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    host: Name = "127.0.0.1"
+    port: Port = 8000
+    run_dir: str = ""
+    upstreams: tuple[Name, ...] = ()
+    sglang_args: tuple[str, ...] = ()
+
+
+class EngineConfig(Section, frozen=True):
+    """How instances run. `attention_backend` is the CPU platform's; GPUs keep SGLang's choice."""
+
+    scheduler: SchedulerKind = SchedulerKind.BANA
+    attention_backend: Name = "bana_cpu"
+    force_cpu: bool = False
+    report_interval_s: Annotated[float, msgspec.Meta(ge=0.02, le=10)] = 0.1
+
+
+class RoutingConfig(Section, frozen=True):
+    """Which routing policy, with its options, and the seed of its random numbers."""
+
+    policy: Name = DEFAULT_ROUTING
+    options: Mapping[str, object] = {}
+    seed: int = 0
+    prefix_index_pages: Annotated[int, msgspec.Meta(ge=1, le=50_000_000)] = 500_000
+
+
+class SloConfig(Section, frozen=True):
+    """SLO classes, their default and the range that clients may ask for."""
+
+    default_class: Name = "standard"
+    classes: Mapping[str, SloClass] = msgspec.field(
+        default_factory=lambda: {
+            "interactive": SloClass(rank=2, ttft_ms=2_000, tpot_ms=100),
+            "standard": SloClass(rank=1, ttft_ms=10_000, tpot_ms=250),
+            "batch": SloClass(rank=0, ttft_ms=120_000, tpot_ms=2_000),
+        }
+    )
+    allowed: SloRange = SloRange()
+
+    def rules(self) -> SloRules:
+        """The same as the record that slo/limits decides with; ConfigError when inconsistent."""
+        return SloRules(self.default_class, self.classes, self.allowed)
+
+
+class LimitsConfig(Section, frozen=True):
+    """Bounds of the front door. Past `max_requests` in flight the answer is a prompt 429."""
+
+    max_requests: Count = 4096
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**31)] = 64 * 2**20
+    connect_timeout_s: Seconds = 5.0
+    first_byte_timeout_s: Seconds = 3600.0
+    stall_timeout_s: Seconds = 300.0
+    retry_after_s: Seconds = 1.0
+    drain_timeout_s: Seconds = 30.0
+    sticky_entries: Count = 100_000
+
+
+class AuthConfig(Section, frozen=True):
+    """Who may call. `keys_file` holds hashed keys, each with an optional fixed SLO class."""
+
+    api_key: str = ""
+    admin_api_key: str = ""
+    keys_file: str = ""
+
+
+class SupervisorConfig(Section, frozen=True):
+    """When a process counts as up, stalled or beyond help.
+
+    An instance without a heartbeat for `suspect_after_s` gets no new work, and is killed and
+    restarted after `kill_after_s`. A process that ends more than `max_restarts` times within
+    `restart_window_s` is given up.
+    """
+
+    start_timeout_s: Seconds = 900.0
+    suspect_after_s: Seconds = 5.0
+    kill_after_s: Seconds = 120.0
+    max_restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 5
+    restart_window_s: Seconds = 600.0
+    backoff_initial_s: Seconds = 0.5
+    backoff_max_s: Seconds = 30.0
+    stop_timeout_s: Seconds = 15.0
+
+
+class BanaConfig(Section, frozen=True):
+    """Everything that a cluster is started with."""
+
+    launch: LaunchConfig = LaunchConfig()
+    engine: EngineConfig = EngineConfig()
+    routing: RoutingConfig = RoutingConfig()
+    slo: SloConfig = msgspec.field(default_factory=SloConfig)
+    limits: LimitsConfig = LimitsConfig()
+    auth: AuthConfig = AuthConfig()
+    supervisor: SupervisorConfig = SupervisorConfig()
+
+
+class UpstreamSpec(Section, frozen=True):
+    """One instance as the front door sees it.
+
+    `load_endpoint` is the ZMQ address of its load reports; empty for an attached server, whose
+    `/v1/loads` is polled instead. `local` says that it shares this host's monotonic clock.
+    """
+
+    name: Name
+    url: Name
+    load_endpoint: str = ""
+    local: bool = True
+    secret: str = ""
+
+
+class FrontDoorSpec(Section, frozen=True):
+    """What the launcher hands to the front door process, in a 0600 file.
+
+    `listen_fd` is the inherited listening socket, which outlives a restart of the front door.
+    """
+
+    config: BanaConfig
+    upstreams: tuple[UpstreamSpec, ...]
+    listen_fd: int
+    run_dir: str
+    parent_pid: int
+    control_key: str
+
+
+class InstanceSpec(Section, frozen=True):
+    """What the launcher hands to an instance process: the file that BANA_INSTANCE names (0600)."""
+
+    name: Name
+    engine: EngineConfig
+    secret: Name
+    load_endpoint: Name
+    parent_pid: int
+    run_dir: str
+
+
+INSTANCE_ENV = "BANA_INSTANCE"
+
+
+def write_private(path: Path, record: msgspec.Struct) -> None:
+    """Write `record` as JSON that only this user may read, atomically."""
+    pending = path.with_name(path.name + ".pending")
+    pending.unlink(missing_ok=True)
+    fd = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(msgspec.json.encode(record))
+    pending.replace(path)

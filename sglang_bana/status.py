@@ -1,0 +1,85 @@
+"""What a running cluster says about itself: `/bana/status` and the run's state file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from bana.slo.wire import EngineProof
+
+
+class InstanceState(StrEnum):
+    """Where an instance stands, as the front door sees it.
+
+    starting ──probe answers──▶ up ◀──heartbeat──▶ suspect ──connection refused──▶ down ──▶ starting
+    """
+
+    STARTING = "starting"
+    UP = "up"
+    SUSPECT = "suspect"
+    DOWN = "down"
+
+
+class InstanceStatus(msgspec.Struct, frozen=True):
+    """One instance: the front door's belief beside what the engine last published.
+
+    `silent_s` is the age of its last sign of life, None before the first.
+    """
+
+    name: str
+    url: str
+    state: InstanceState
+    silent_s: float | None
+    in_flight: int
+    prefill_tokens: int
+    decode_requests: int
+    waiting_requests: int
+    dispatched_total: int
+    failures_total: int
+    engine_running_requests: int | None = None
+    engine_waiting_requests: int | None = None
+    used_tokens: int | None = None
+    capacity_tokens: int | None = None
+    proof: EngineProof | None = None
+
+
+class FrontDoorStatus(msgspec.Struct, frozen=True):
+    """The answer of `GET /bana/status`."""
+
+    version: str
+    pid: int
+    uptime_s: float
+    is_ready: bool
+    is_draining: bool
+    in_flight: int
+    max_requests: int
+    routing_policy: str
+    instances: tuple[InstanceStatus, ...]
+
+
+class ProcessState(msgspec.Struct, frozen=True):
+    """One process that the launcher keeps alive. `is_given_up`: past its restart bound."""
+
+    name: str
+    pid: int | None
+    restarts: int
+    is_given_up: bool
+    log: str
+    last_error: str | None = None
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """The run directory's `state.json`: who runs this cluster, and where it answers.
+
+    `started_ticks` is the launcher's start time in clock ticks since boot (field 22 of
+    /proc/PID/stat), so that a reused pid is never mistaken for it.
+    """
+
+    version: str
+    pid: int
+    started_ticks: int
+    url: str
+    model: str
+    phase: str
+    processes: tuple[ProcessState, ...]
