@@ -6,30 +6,37 @@ EXTRAS := convert,sim,bench,dev
 ROOMS := slo radix_global migration eval cli
 PYTEST_ARGS ?=
 
-.PHONY: venv venv-lmcache demo test test-full lint mypy clean
-
-# The dependencies are stamped by the pins, the project by the checkout: a second run installs nothing.
-PINS := $(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
+# The dependencies are stamped by their pins, the project by its checkout and metadata: a second
+# run installs nothing.
+DECLARED = sed -n '/^requires-python/p;/^dependencies = /,/^\[project.scripts\]/p' pyproject.toml
+PINS := $(shell ($(DECLARED); cat constraints.txt) | sha256sum | cut -c1-16)
+PLACE := $(shell (echo "$(CURDIR)"; cat pyproject.toml) | sha256sum | cut -c1-16)
 DEPS_STAMP := $(VENV)/.bana-deps-$(PINS)
-HERE_STAMP := $(VENV)/.bana-checkout-$(shell echo "$(CURDIR) $(PINS)" | sha256sum | cut -c1-16)
+PLACE_STAMP := $(VENV)/.bana-place-$(PINS)-$(PLACE)
 
-venv: $(HERE_STAMP)
+.PHONY: venv venv-lmcache demo test test-full lint mypy pins clean
+
+venv: $(PLACE_STAMP)
 
 $(DEPS_STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[$(EXTRAS)]'
-	rm -f $(VENV)/.bana-deps-* $(VENV)/.bana-checkout-*
+	rm -f $(VENV)/.bana-*
 	touch $@
 
-$(HERE_STAMP): $(DEPS_STAMP)
+$(PLACE_STAMP): $(DEPS_STAMP)
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
-	rm -f $(VENV)/.bana-checkout-*
+	rm -f $(VENV)/.bana-place-*
 	touch $@
 
-venv-lmcache:
+# The comparison's own environment: LMCache pins another torch than SGLang does.
+venv-lmcache: .venv-lmcache/.bana-lmcache
+
+.venv-lmcache/.bana-lmcache: constraints-lmcache.txt
 	test -x .venv-lmcache/bin/python || $(PYTHON) -m venv .venv-lmcache
-	.venv-lmcache/bin/python -m pip install -c constraints-lmcache.txt torch==2.13.0
 	.venv-lmcache/bin/python -m pip install --no-deps lmcache==0.5.6
+	.venv-lmcache/bin/python -m pip install -r constraints-lmcache.txt
+	touch $@
 
 demo: venv
 	$(BIN)/bana demo
@@ -50,7 +57,10 @@ mypy:
 	rm -rf build/types && mkdir -p build/types/bana
 	for room in $(ROOMS); do ln -s ../../../$$room build/types/bana/$$room; done
 	ln -s ../../sglang_bana build/types/sglang_bana
-	MYPYPATH=build/types $(BIN)/mypy -p bana.slo -p bana.radix_global -p bana.migration -p bana.eval -p bana.cli -p sglang_bana
+	MYPYPATH=build/types $(BIN)/mypy $(foreach room,$(ROOMS),-p bana.$(room)) -p sglang_bana
+
+pins:
+	@echo $(PINS)
 
 clean:
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
