@@ -1,0 +1,1 @@
+"""Measuring: load, figures and benchmarks."""

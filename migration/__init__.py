@@ -1,0 +1,1 @@
+"""Decisions about moving work between instances."""

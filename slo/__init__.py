@@ -1,0 +1,1 @@
+"""The floor: records, registry, errors and the policies that need nothing else."""

@@ -1,0 +1,1 @@
+"""Benchmarks: one runner a name, all writing the same report."""
