@@ -24,7 +24,7 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     # What typer reads as flags is the command line's own list, not a call's.
     arguments = function.args
-    plain = [a for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs]
+    plain = arguments.posonlyargs + arguments.args + arguments.kwonlyargs
     return [a.arg for a in plain if a.arg not in ("self", "cls")]
 
 

@@ -1,0 +1,171 @@
+"""Instances that are killed, stopped or poisoned, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+DEADLINE_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster, llama_fixture: Path) -> Iterator:
+    flags = ("--model", str(llama_fixture), "--instances", "2")
+    quick = ("--set", "supervisor.suspect_after_s=3", "--set", "supervisor.kill_after_s=60")
+    with start_cluster(*flags, *quick) as running:
+        yield running
+
+
+def instances(cluster) -> dict[str, dict[str, Any]]:
+    return {i["name"]: i for i in cluster.status()["front_door"]["instances"]}
+
+
+def wait_until(is_true: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not is_true():
+        assert time.monotonic() < end_s, f"never came true: {what}"
+        time.sleep(0.3)
+
+
+def wait_all_up(cluster) -> None:
+    wait_until(lambda: {i["state"] for i in instances(cluster).values()} == {"up"}, "all up")
+
+
+def generate_body(rng: random.Random, new_tokens: int) -> dict[str, Any]:
+    return {
+        "input_ids": [rng.randrange(3, 400) for _ in range(24)],
+        "sampling_params": {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True},
+    }
+
+
+async def generate(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> int:
+    async with session.post(f"{url}/generate", json=body) as response:
+        await response.read()
+        return response.status
+
+
+def test_killed_instance_loses_nothing_that_had_not_begun(cluster) -> None:
+    wait_all_up(cluster)
+    first_pid = cluster.pid_of("instance-0")
+
+    async def load() -> list[int]:
+        rng = random.Random(1)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(DEADLINE_S)) as session:
+            bodies = [generate_body(rng, 48) for _ in range(48)]
+            running = [asyncio.create_task(generate(session, cluster.url, b)) for b in bodies]
+            await asyncio.sleep(1.0)
+            os.kill(first_pid, signal.SIGKILL)
+            return await asyncio.gather(*running)
+
+    assert set(asyncio.run(load())) == {200}
+    wait_until(lambda: cluster.pid_of("instance-0") not in (first_pid, None), "a new process")
+    wait_all_up(cluster)
+    before = instances(cluster)["instance-0"]["dispatched_total"]
+    for turn in range(4):
+        cluster.greedy_ids([50 + turn, 60, 70], 2)
+    assert instances(cluster)["instance-0"]["dispatched_total"] > before
+
+
+def test_stream_of_a_killed_instance_ends_with_a_clear_error(cluster) -> None:
+    wait_all_up(cluster)
+
+    async def read_stream() -> str:
+        body = generate_body(random.Random(2), 4000) | {"stream": True}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{cluster.url}/generate", json=body) as response,
+        ):
+            text = (await response.content.readany()).decode()
+            os.kill(cluster.pid_of(response.headers["x-bana-instance"]), signal.SIGKILL)
+            return text + (await response.content.read()).decode()
+
+    text = asyncio.run(asyncio.wait_for(read_stream(), DEADLINE_S))
+    assert '"error"' in text.splitlines()[-1] or '"error"' in text.rstrip().splitlines()[-1]
+    assert "[DONE]" not in text
+
+
+def test_stopped_instance_gets_no_work_and_returns(cluster) -> None:
+    wait_all_up(cluster)
+    group = os.getpgid(cluster.pid_of("instance-1"))
+    os.killpg(group, signal.SIGSTOP)
+    try:
+
+        async def load() -> list[int]:
+            rng = random.Random(3)
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(DEADLINE_S)) as session:
+                work = [generate(session, cluster.url, generate_body(rng, 4)) for _ in range(12)]
+                return await asyncio.gather(*work)
+
+        assert set(asyncio.run(load())) == {200}
+        assert instances(cluster)["instance-1"]["state"] == "suspect"
+    finally:
+        os.killpg(group, signal.SIGCONT)
+    wait_all_up(cluster)
+
+
+def test_a_thousand_clients_that_leave_at_random_leave_nothing_behind(cluster) -> None:
+    wait_all_up(cluster)
+
+    async def leave_early(session: aiohttp.ClientSession, rng: random.Random) -> None:
+        body = generate_body(rng, 200) | {"stream": rng.random() < 0.5}
+        try:
+            async with asyncio.timeout(rng.random() * 2):
+                await generate(session, cluster.url, body)
+        except (TimeoutError, aiohttp.ClientError):
+            return
+
+    async def crowd() -> None:
+        rng = random.Random(4)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            for _ in range(10):
+                await asyncio.gather(*(leave_early(session, rng) for _ in range(100)))
+
+    asyncio.run(crowd())
+
+    def is_empty() -> bool:
+        status = cluster.status()["front_door"]
+        engines = [
+            i["engine_running_requests"] + i["engine_waiting_requests"] for i in status["instances"]
+        ]
+        return status["in_flight"] == 0 and sum(engines) == 0
+
+    wait_until(is_empty, "front door and engines empty")
+    assert len(cluster.greedy_ids([5, 6, 7], 3)) == 3
+
+
+def test_request_present_at_two_crashes_is_refused_as_poison(cluster) -> None:
+    wait_all_up(cluster)
+
+    async def run() -> tuple[int, dict[str, Any], str | None]:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(DEADLINE_S)) as session:
+            body = generate_body(random.Random(5), 4000)
+            poison = asyncio.create_task(session.post(f"{cluster.url}/generate", json=body))
+            killed: set[str] = set()
+            while len(killed) < 2 and not poison.done():
+                await asyncio.sleep(0.3)
+                busy = await asyncio.to_thread(instances, cluster)
+                names = {n for n, i in busy.items() if i["in_flight"] > 0} - killed
+                for name in names:
+                    os.kill(cluster.pid_of(name), signal.SIGKILL)
+                    killed.add(name)
+            async with await poison as response:
+                answer = await response.json()
+                return response.status, answer, response.headers.get("x-should-retry")
+
+    status, answer, should_retry = asyncio.run(run())
+    assert status == 502
+    assert answer["error"]["code"] == "poison_request"
+    assert should_retry == "false"
+    wait_all_up(cluster)

@@ -1,0 +1,149 @@
+"""Real clusters for tests: `bana launch` in a process of its own, stopped and proven gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+START_DEADLINE_S = 240.0
+GONE_DEADLINE_S = 60.0
+MARK = "TEST_CLUSTER_MARK"
+
+
+class RunningCluster:
+    """One `bana launch`: its URL, run directory, and every process that descends from it."""
+
+    def __init__(self, launcher: subprocess.Popen[bytes], run_dir: Path, mark: str) -> None:
+        self.launcher = launcher
+        self.run_dir = run_dir
+        self._mark = f"{MARK}={mark}".encode()
+        self.url = ""
+
+    def state(self) -> dict[str, Any]:
+        """The run's state file; empty before the launcher wrote it."""
+        try:
+            return dict(json.loads((self.run_dir / "state.json").read_bytes()))
+        except FileNotFoundError:
+            return {}
+
+    def pid_of(self, name: str) -> int:
+        """The current pid of a supervised process such as `instance-0` or `front-door`."""
+        return next(p["pid"] for p in self.state()["processes"] if p["name"] == name)
+
+    def status(self) -> dict[str, Any]:
+        """What `bana status --json` says."""
+        argv = [sys.executable, "-m", "bana.cli.main", "status", "--json"]
+        done = subprocess.run(
+            [*argv, "--run-dir", str(self.run_dir)], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def survivors(self) -> dict[int, str]:
+        """Every living process that was started by this cluster, the launcher included."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and self._is_ours(entry):
+                found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")[:200]
+        return found
+
+    def wait_gone(self, deadline_s: float = GONE_DEADLINE_S) -> dict[int, str]:
+        """The survivors after waiting for none; empty means that everything ended."""
+        end_s = time.monotonic() + deadline_s
+        left = self.survivors()
+        while left and time.monotonic() < end_s:
+            time.sleep(0.2)
+            left = self.survivors()
+        return left
+
+    def post(self, path: str, body: dict[str, Any], timeout_s: float = 120) -> dict[str, Any]:
+        """The decoded answer of one JSON request."""
+        headers = {"Content-Type": "application/json"}
+        request = Request(self.url + path, data=json.dumps(body).encode(), headers=headers)
+        with urlopen(request, timeout=timeout_s) as response:
+            return dict(json.loads(response.read()))
+
+    def greedy_ids(self, prompt: list[int], new_tokens: int) -> list[int]:
+        """The token ids that follow `prompt` greedily."""
+        sampling = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
+        body = {"input_ids": prompt, "sampling_params": sampling}
+        return list(self.post("/generate", body)["output_ids"])
+
+    def log_tail(self) -> str:
+        """The last lines of every log, for a failure message."""
+        logs = sorted(self.run_dir.rglob("*.log"))
+        return "\n".join(f"== {log.name}\n{log.read_text()[-2000:]}" for log in logs)
+
+    def _is_ours(self, entry: Path) -> bool:
+        try:
+            is_zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            return not is_zombie and self._mark in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+
+StartCluster = Callable[..., AbstractContextManager[RunningCluster]]
+
+
+@pytest.fixture(scope="session")
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> StartCluster:
+    """A function: launch flags in, a context with a ready cluster out."""
+
+    @contextmanager
+    def start(*flags: str, sglang_args: tuple[str, ...] = ()) -> Iterator[RunningCluster]:
+        run_dir = tmp_path_factory.mktemp("c") / "run"
+        mark = uuid.uuid4().hex
+        argv = [sys.executable, "-m", "bana.cli.main", "launch", "--port", "0"]
+        argv += ["--run-dir", str(run_dir), *flags, "--", *sglang_args]
+        with (run_dir.parent / "launch.log").open("wb") as log:
+            launcher = subprocess.Popen(
+                argv, env={**os.environ, MARK: mark}, stdout=log, stderr=subprocess.STDOUT
+            )
+        cluster = RunningCluster(launcher, run_dir, mark)
+        try:
+            _wait_ready(cluster)
+            yield cluster
+        finally:
+            _stop(cluster)
+
+    return start
+
+
+def _wait_ready(cluster: RunningCluster) -> None:
+    end_s = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < end_s and cluster.launcher.poll() is None:
+        state = cluster.state()
+        if state.get("phase") == "ready":
+            cluster.url = state["url"]
+            return
+        time.sleep(0.2)
+    said = (cluster.run_dir.parent / "launch.log").read_text()[-3000:]
+    pytest.fail(f"cluster not ready\n{said}\n{cluster.log_tail()}")
+
+
+def _stop(cluster: RunningCluster) -> None:
+    if cluster.launcher.poll() is None:
+        cluster.launcher.send_signal(signal.SIGTERM)
+    try:
+        cluster.launcher.wait(GONE_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        cluster.launcher.kill()
+        cluster.launcher.wait()
+        pytest.fail("the launcher did not stop on SIGTERM")
+    finally:
+        left = cluster.wait_gone()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+    assert left == {}, f"left running: {left}"

@@ -1,0 +1,94 @@
+"""Unmodified clients through the front door of a real cluster on the embedded model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from sglang_bana.cluster.models import resolve_model
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster) -> Iterator:
+    with start_cluster("--model", "smollm2", "--instances", "2") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", timeout=120)
+
+
+def test_openai_chat_streams_the_capital_of_france(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="default",
+        messages=[{"role": "user", "content": "What is the capital of France?"}],
+        max_tokens=24,
+        temperature=0,
+        stream=True,
+    )
+    pieces = [c.choices[0].delta.content or "" for c in stream if c.choices]
+    assert len([p for p in pieces if p]) > 1
+    assert "Paris" in "".join(pieces)
+
+
+def test_openai_completion_reports_usage(client: openai.OpenAI) -> None:
+    done = client.completions.create(
+        model="default", prompt="The capital of France is", max_tokens=8, temperature=0
+    )
+    assert "Paris" in done.choices[0].text
+    assert done.usage is not None
+    assert done.usage.completion_tokens == 8
+
+
+def test_openai_client_sees_a_typed_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="default", prompt="x", max_tokens=4, temperature=-3)
+    body = caught.value.response.json()
+    assert set(body) == {"error"}
+    assert {"type", "code", "message", "param"} <= set(body["error"])
+
+
+def test_sglang_program_runs_gen_select_fork_and_streaming(cluster) -> None:
+    argv = [sys.executable, "-m", "sglang_bana.engine.frontend_program", cluster.url]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    capital, choice, facts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "Paris" in capital["answer"]
+    assert capital["tokens"] > 1
+    assert choice["answer"] in ("sun", "moon")
+    assert len(facts["answer"].split(" | ")) == 2
+
+
+def test_bench_serving_completes_every_request(cluster) -> None:
+    argv = [sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang"]
+    argv += ["--base-url", cluster.url, "--dataset-name", "random-ids", "--num-prompts", "8"]
+    argv += ["--random-input-len", "32", "--random-output-len", "8", "--disable-tqdm"]
+    argv += ["--tokenizer", resolve_model("smollm2"), "--request-rate", "4"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    line = next(x for x in done.stdout.splitlines() if x.startswith("Successful requests"))
+    assert line.split()[-1] == "8"
+
+
+def test_scheduler_process_itself_says_what_runs(cluster) -> None:
+    instances = cluster.status()["front_door"]["instances"]
+    assert [i["state"] for i in instances] == ["up", "up"]
+    for instance in instances:
+        assert instance["proof"]["scheduler_class"].endswith("BanaScheduler")
+        assert "bana_cpu" in instance["proof"]["attention_backend"]
+    assert len({i["proof"]["pid"] for i in instances}) == 2
+
+
+def test_both_instances_get_work(cluster) -> None:
+    for turn in range(6):
+        cluster.greedy_ids([100 + turn, 200, 300], 2)
+    counts = [i["dispatched_total"] for i in cluster.status()["front_door"]["instances"]]
+    assert all(count > 0 for count in counts)

@@ -1,0 +1,51 @@
+"""Greedy tokens through `bana launch` equal those of a stock SGLang server, in fp32."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from sglang_bana.cluster.models import resolve_model
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+VOCABULARY = 400
+NEW_TOKENS = 24
+
+
+def prompts(seed: int) -> list[list[int]]:
+    """Short, long (several chunks) and shared-prefix prompts."""
+    rng = random.Random(seed)
+    fresh = [[rng.randrange(3, VOCABULARY) for _ in range(n)] for n in (5, 40, 170, 330)]
+    shared = fresh[2][:96]
+    return fresh + [shared + [rng.randrange(3, VOCABULARY) for _ in range(n)] for n in (7, 50)]
+
+
+def tokens_of(start_cluster, model: str, scheduler: str, sglang_args: tuple[str, ...]) -> list:
+    args = ("--dtype", "float32", "--chunked-prefill-size", "128", "--page-size", "16")
+    flags = ("--model", model, "--set", f"engine.scheduler={scheduler}")
+    with start_cluster(*flags, sglang_args=(*args, *sglang_args)) as cluster:
+        proof = cluster.status()["front_door"]["instances"][0]["proof"]
+        assert proof["scheduler_class"].endswith("BanaScheduler") == (scheduler == "bana")
+        return [cluster.greedy_ids(prompt, NEW_TOKENS) for prompt in prompts(seed=7)]
+
+
+def assert_equal_to_stock(start_cluster, model: str, sglang_args: tuple[str, ...] = ()) -> None:
+    stock = tokens_of(start_cluster, model, "stock", sglang_args)
+    ours = tokens_of(start_cluster, model, "bana", sglang_args)
+    assert ours == stock
+    assert len({tuple(ids) for ids in stock}) > 1
+
+
+def test_embedded_model(start_cluster) -> None:
+    assert_equal_to_stock(start_cluster, resolve_model("smollm2"))
+
+
+def test_llama_fixture_without_overlap_schedule(start_cluster, llama_fixture: Path) -> None:
+    assert_equal_to_stock(start_cluster, str(llama_fixture), ("--disable-overlap-schedule",))
+
+
+def test_qwen3_fixture_with_two_ranks(start_cluster, qwen3_fixture: Path) -> None:
+    assert_equal_to_stock(start_cluster, str(qwen3_fixture), ("--tp-size", "2"))
