@@ -34,7 +34,11 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LaunchConfig(Section, frozen=True):
-    """What to start. Port 0 takes a free one. An empty `run_dir` picks a private new folder."""
+    """What to start. Port 0 takes a free one. An empty `run_dir` picks a private new folder.
+
+    `upstreams` are running servers to attach instead of starting any; `upstream_keys_file` holds
+    their keys: one bare key for all of them, or lines `URL KEY`.
+    """
 
     model: Name | None = None
     instances: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
@@ -42,6 +46,7 @@ class LaunchConfig(Section, frozen=True):
     port: Port = 8000
     run_dir: str = ""
     upstreams: tuple[Name, ...] = ()
+    upstream_keys_file: str = ""
     sglang_args: tuple[str, ...] = ()
 
 
@@ -107,17 +112,20 @@ class SupervisorConfig(Section, frozen=True):
 
     An instance without a heartbeat for `suspect_after_s` gets no new work, and is killed and
     restarted after `kill_after_s`. A process that ends more than `max_restarts` times within
-    `restart_window_s` is given up.
+    `restart_window_s`, or `max_start_failures` times in a row before it was ever up, is given up.
+    Of a process's log, the newest `log_max_bytes` are kept.
     """
 
     start_timeout_s: Seconds = 900.0
     suspect_after_s: Seconds = 5.0
     kill_after_s: Seconds = 120.0
     max_restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 5
+    max_start_failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 2
     restart_window_s: Seconds = 600.0
     backoff_initial_s: Seconds = 0.5
     backoff_max_s: Seconds = 30.0
     stop_timeout_s: Seconds = 15.0
+    log_max_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**34)] = 64 * 2**20
 
 
 class BanaConfig(Section, frozen=True):

@@ -1,0 +1,126 @@
+"""Which settings exist: every leaf of BanaConfig by its dotted name, and how one is read.
+
+A leaf is what has one value and one origin: `limits.max_requests`, `slo.allowed.min_ttft_ms`, and
+also the whole mappings `slo.classes` and `routing.options`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from bana.slo.errors import ConfigError, describe_unknown
+
+from sglang_bana.config import BanaConfig
+
+SECRETS = frozenset({"auth.api_key", "auth.admin_api_key"})
+MASK = "********"
+SHOWN_CHARACTERS = 80
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One leaf: its dotted name, its type with bounds, and its default as plain data."""
+
+    name: str
+    type: Any
+    default: object
+
+    @property
+    def env_name(self) -> str:
+        """The environment variable that sets it."""
+        return "BANA_" + self.name.upper().replace(".", "_")
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether text must be JSON: mappings and lists."""
+        return typing.get_origin(self.type) in (Mapping, dict, tuple) or _is_mapping(self.type)
+
+
+def list_settings() -> Mapping[str, Setting]:
+    """Every setting by name, in the order of the sections."""
+    plain = msgspec.to_builtins(BanaConfig())
+    return {setting.name: setting for setting in _walk("", BanaConfig, plain)}
+
+
+def describe_missing(name: str) -> str:
+    """Say that there is no setting `name`: against its siblings where the section exists."""
+    section, _, key = name.rpartition(".")
+    siblings = [s.rpartition(".")[2] for s in SETTINGS if s.rpartition(".")[0] == section]
+    if siblings:
+        return describe_unknown(f"setting in section {section!r}:", key, siblings)
+    sections = {s.rpartition(".")[0] for s in SETTINGS}
+    return describe_unknown("section", section or key, sections)
+
+
+def parse_text(setting: Setting, text: str, where: str) -> object:
+    """`text` as plain data of the setting's type; ConfigError names `where` it came from."""
+    if not setting.is_structured:
+        return check_value(setting, text, where)
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise _refuse(setting, text, where, f"must be JSON ({error})") from error
+    return check_value(setting, value, where)
+
+
+def check_value(setting: Setting, value: object, where: str) -> object:
+    """`value` converted to the setting's type, as plain data; text may stand for a number."""
+    if isinstance(setting.type, enum.EnumMeta) and isinstance(value, str):
+        known = [str(member.value) for member in setting.type]
+        if value not in known:
+            raise ConfigError(f"{describe_unknown(setting.name, value, known)} (from {where})")
+    try:
+        typed = msgspec.convert(value, setting.type, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise _refuse(setting, value, where, str(error).replace("`", "")) from error
+    plain = msgspec.to_builtins(typed)
+    if not _is_finite(plain):
+        raise _refuse(setting, value, where, "must be a finite number")
+    return plain
+
+
+def mask_value(name: str, value: object) -> object:
+    """`value` as it may be shown: a secret only tells whether it is set."""
+    return MASK if name in SECRETS and value else value
+
+
+def _refuse(setting: Setting, value: object, where: str, reason: str) -> ConfigError:
+    shown = repr(mask_value(setting.name, value))
+    if len(shown) > SHOWN_CHARACTERS:
+        shown = shown[:SHOWN_CHARACTERS] + "…"
+    return ConfigError(f"{setting.name}={shown} from {where}: {reason}; correct or remove it there")
+
+
+def _walk(prefix: str, section: type, plain: Mapping[str, Any]) -> Iterator[Setting]:
+    for field in msgspec.structs.fields(section):
+        name = f"{prefix}{field.name}"
+        default = plain[field.name]
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _walk(f"{name}.", field.type, default)
+        else:
+            yield Setting(name, field.type, default)
+
+
+def _is_mapping(kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    return (
+        isinstance(origin, type)
+        and not isinstance(origin, types.UnionType)
+        and issubclass(origin, Mapping)
+    )
+
+
+def _is_finite(plain: object) -> bool:
+    if isinstance(plain, float):
+        return math.isfinite(plain)
+    if isinstance(plain, dict):
+        return all(_is_finite(value) for value in plain.values())
+    return not isinstance(plain, (list, tuple)) or all(_is_finite(value) for value in plain)
+
+
+SETTINGS: Mapping[str, Setting] = list_settings()
