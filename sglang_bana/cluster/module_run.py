@@ -1,4 +1,4 @@
-"""How a Python module is run as a child that is watched, has a deadline and dies with its parent."""
+"""How a Python module runs as a child: watched, with a deadline, ended when its parent dies."""
 
 from __future__ import annotations
 
