@@ -1,0 +1,108 @@
+"""SGLang flags that an instance of bana cannot honour, each with its reason.
+
+Judged on the parsed arguments, so that a flag, an alias and SGLang's own `--config` file are
+all caught.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bana.slo.errors import ConfigError
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None and value is not False and value not in ("", [], ())
+
+
+def _is_above_one(value: Any) -> bool:
+    return value is not None and value > 1
+
+
+def _is_not_null(value: Any) -> bool:
+    return value != "null"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One field of ServerArgs, when it is refused, and why."""
+
+    field: str
+    is_refused: Callable[[Any], bool]
+    reason: str
+
+
+_OWN_ENTRY = "SGLang would start another server than the one that bana installs itself into"
+_ONE_REPLICA = (
+    "an instance is one replica, whose load the front door balances; use `bana launch --instances`"
+)
+_PLAIN_HTTP = "the front door speaks plain HTTP/1.1 to its instances, on this machine only"
+_LIFELINE = "SGLang does not load plugins in these workers, and they could outlive the launcher"
+_HAND_OFF = (
+    "the front door sends no bootstrap room; start SGLang's own pair and attach its router "
+    "with `bana launch --upstream`"
+)
+_SECRET = "instances accept only the run's own secret; set bana's --api-key / --admin-api-key"
+
+REFUSALS = (
+    Refusal("use_ray", _is_set, _OWN_ENTRY),
+    Refusal("smg_grpc_mode", _is_set, _OWN_ENTRY),
+    Refusal("grpc_mode", _is_set, _OWN_ENTRY),
+    Refusal("grpc_port", _is_set, "SGLang's gRPC server does not ask for the run's secret"),
+    Refusal("sidecar", _is_set, "it needs SGLang's gRPC server, which bana refuses"),
+    Refusal("encoder_only", _is_set, _OWN_ENTRY),
+    Refusal("language_only", _is_set, "it needs an encoder server, which bana does not start"),
+    Refusal("encoder_urls", _is_set, "it needs an encoder server, which bana does not start"),
+    Refusal("tokenizer_worker_num", _is_above_one, _LIFELINE),
+    Refusal("dp_size", _is_above_one, _ONE_REPLICA),
+    Refusal("attn_dp_size", _is_above_one, _ONE_REPLICA),
+    Refusal("nnodes", _is_above_one, "an instance lives on one machine; attach others by URL"),
+    Refusal("disaggregation_mode", _is_not_null, _HAND_OFF),
+    Refusal("decoupled_spec_role", _is_not_null, _HAND_OFF),
+    Refusal("enable_http2", _is_set, _PLAIN_HTTP),
+    Refusal("ssl_certfile", _is_set, _PLAIN_HTTP),
+    Refusal("api_key", _is_set, _SECRET),
+    Refusal("admin_api_key", _is_set, _SECRET),
+)
+
+_CPU_REFUSALS = (
+    Refusal("speculative_algorithm", _is_set, "bana's CPU attention does not verify drafts"),
+)
+
+# SGLang reads these beside its flags.
+_REFUSED_ENVIRONMENT = {
+    "SGLANG_RUST_SERVER": _OWN_ENTRY,
+    "SGLANG_GRPC_PORT": "SGLang's gRPC server does not ask for the run's secret",
+    "SGLANG_USE_CPU_ENGINE": "it needs a CPU build of SGLang's kernels; bana's platform does not",
+}
+
+
+def refuse_unsupported(server_args: Any) -> None:
+    """ConfigError at the first flag or variable that bana cannot honour on any device."""
+    _refuse_environment()
+    _refuse_fields(server_args, REFUSALS)
+
+
+def refuse_unsupported_on_cpu(server_args: Any) -> None:
+    """ConfigError at the first flag that bana's CPU platform cannot honour."""
+    _refuse_fields(server_args, _CPU_REFUSALS)
+
+
+def _refuse_fields(server_args: Any, refusals: tuple[Refusal, ...]) -> None:
+    for refusal in refusals:
+        value = getattr(server_args, refusal.field)
+        if refusal.is_refused(value):
+            flag = "--" + refusal.field.replace("_", "-")
+            # A key would otherwise end up in a log.
+            shown = "" if refusal.reason is _SECRET else f" {value}"
+            raise ConfigError(f"SGLang's {flag}{shown} cannot be used: {refusal.reason}")
+
+
+def _refuse_environment() -> None:
+    for name, reason in _REFUSED_ENVIRONMENT.items():
+        value = os.environ.get(name, "")
+        if value.lower() not in ("", "0", "false"):
+            raise ConfigError(f"{name}={value} cannot be used: {reason}; unset it")

@@ -1,0 +1,97 @@
+"""One instance: an SGLang server with bana installed. `python -m sglang_bana.engine.serve ARGS`.
+
+    tie to launcher ─▶ read spec ─▶ plugins ─▶ check seams ─▶ judge flags ─▶ SGLang's server
+
+Takes SGLang's own arguments; everything of bana is in the spec that BANA_INSTANCE names.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from bana.slo.errors import BanaError
+from sglang_bana.config import InstanceSpec
+from sglang_bana.engine.instance import read_instance_spec, refuse
+from sglang_bana.leftovers import temporary_folder, use_temporary_folder
+from sglang_bana.lifeline import die_with_parent
+
+FAILED_STATUS = 1
+_SERVE_PID_ENV = "BANA_SERVE_PID"
+
+if __name__ == "__mp_main__":
+    # Spawned workers import this module before anything else: tie them while they are light.
+    die_with_parent(int(os.environ[_SERVE_PID_ENV]))
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: list[str]) -> int:
+    """Serve until SIGTERM; the exit status: 0 clean end, 1 failure, 2 refusal."""
+    try:
+        spec = read_instance_spec()
+        die_with_parent(spec.parent_pid)
+        os.environ[_SERVE_PID_ENV] = str(os.getpid())
+        use_temporary_folder(temporary_folder(Path(spec.run_dir), spec.name))
+        if spec.engine.force_cpu:
+            # SGLang asks torch for a GPU before it asks the platform.
+            os.environ.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
+        server_args = _prepare(argv, spec)
+    except BanaError as error:
+        refuse(error)
+    return _serve(server_args, spec.name)
+
+
+def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
+    """SGLang's arguments with bana's decisions in them; BanaError where they cannot stand."""
+    from sglang.srt.plugins import load_plugins
+
+    load_plugins()
+    from sglang_bana.engine.seams import Role, check_seams
+
+    check_seams(Role.MAIN)
+    from sglang.srt.server_args import prepare_server_args
+
+    from sglang_bana.engine.platform import is_wanted
+    from sglang_bana.engine.refusals import refuse_unsupported, refuse_unsupported_on_cpu
+    from sglang_bana.engine.verify import verify_hooks
+
+    verify_hooks()
+    server_args = prepare_server_args(argv)
+    refuse_unsupported(server_args)
+    if is_wanted():
+        refuse_unsupported_on_cpu(server_args)
+        _choose_attention(server_args, spec.engine.attention_backend)
+    server_args.api_key = server_args.admin_api_key = spec.secret
+    return server_args
+
+
+def _choose_attention(server_args: Any, backend: str) -> None:
+    """Use the configured backend unless the user named one for either kind of step."""
+    named = (server_args.prefill_attention_backend, server_args.decode_attention_backend)
+    if server_args.attention_backend is None and named == (None, None):
+        server_args.attention_backend = backend
+
+
+def _serve(server_args: Any, name: str) -> int:
+    from sglang.srt.entrypoints.http_server import launch_server
+    from sglang.srt.utils import kill_process_tree
+
+    from sglang_bana.engine.rank import run_rank
+
+    try:
+        launch_server(server_args, run_scheduler_process_func=run_rank)
+    except Exception as error:
+        logger.exception("SGLang's server ended")
+        print(f"bana: {name} failed: {error}", file=sys.stderr, flush=True)
+        return FAILED_STATUS
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""Did bana's hooks take? SGLang swallows what plugins raise and then runs as stock."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sglang.srt.platforms import current_platform
+
+from bana.slo.errors import SeamError
+from sglang_bana.engine import platform, plugin
+from sglang_bana.engine.platform import BanaCpuPlatform
+from sglang_bana.engine.proof import qualified_name
+from sglang_bana.engine.seams import BANA_CPU, check_scheduler_object
+
+
+def verify_hooks() -> None:
+    """SeamError unless SGLang ran the plugin and chose the platform that bana asked for."""
+    allowed = os.environ.get("SGLANG_PLUGINS")
+    hint = f" (SGLANG_PLUGINS={allowed})" if allowed else ""
+    if not plugin.was_activated():
+        raise SeamError(
+            f"SGLang did not run the plugin 'bana'{hint}: its log says why. "
+            "SGLANG_PLUGINS must be unset or name bana and bana_cpu"
+        )
+    if platform.is_wanted() != isinstance(current_platform, BanaCpuPlatform):
+        wanted = qualified_name(BanaCpuPlatform) if platform.is_wanted() else "SGLang's own"
+        raise SeamError(
+            f"SGLang runs on platform {qualified_name(type(current_platform))}, expected "
+            f"{wanted}{hint}. Unset SGLANG_PLATFORM and SGLANG_PLUGINS, and reinstall bana"
+        )
+
+
+def verify_scheduler(scheduler: Any, expected: type, attention_backend: str | None) -> None:
+    """SeamError unless the built scheduler is what this instance was asked to run."""
+    verify_hooks()
+    if type(scheduler) is not expected:
+        raise SeamError(
+            f"the scheduler is a {qualified_name(type(scheduler))}, expected "
+            f"{qualified_name(expected)}; another SGLang plugin replaces it: uninstall that one"
+        )
+    check_scheduler_object(scheduler)
+    backend = type(scheduler.tp_worker.model_runner.attn_backend)
+    if attention_backend == BANA_CPU and not backend.__module__.startswith("sglang_bana."):
+        raise SeamError(
+            f"attention runs in {qualified_name(backend)} although {BANA_CPU} was asked for; "
+            "pass another --attention-backend or install sglang==0.5.23 anew"
+        )
