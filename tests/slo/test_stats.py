@@ -5,10 +5,11 @@ import statistics
 
 import numpy as np
 import pytest
-from bana.slo.errors import ConfigError
-from bana.slo.stats import bootstrap_median, bootstrap_paired
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bana.slo.errors import ConfigError
+from bana.slo.stats import bootstrap_median, bootstrap_paired
 
 RATIOS = st.lists(st.floats(min_value=0.01, max_value=100), min_size=1, max_size=40)
 
