@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import enum
 import math
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-from bana.slo.errors import ConfigError, describe_unknown
 
+from bana.slo.errors import ConfigError, describe_unknown
 from sglang_bana.config import BanaConfig
 
 SECRETS = frozenset({"auth.api_key", "auth.admin_api_key"})
@@ -38,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def is_structured(self) -> bool:
         """Whether text must be JSON: mappings and lists."""
-        return typing.get_origin(self.type) in (Mapping, dict, tuple) or _is_mapping(self.type)
+        return _is_structured(self.type)
 
 
 def list_settings() -> Mapping[str, Setting]:
@@ -71,7 +70,7 @@ def parse_text(setting: Setting, text: str, where: str) -> object:
 def check_value(setting: Setting, value: object, where: str) -> object:
     """`value` converted to the setting's type, as plain data; text may stand for a number."""
     if isinstance(setting.type, enum.EnumMeta) and isinstance(value, str):
-        known = [str(member.value) for member in setting.type]
+        known = [str(value) for value in setting.type._value2member_map_]
         if value not in known:
             raise ConfigError(f"{describe_unknown(setting.name, value, known)} (from {where})")
     try:
@@ -106,13 +105,9 @@ def _walk(prefix: str, section: type, plain: Mapping[str, Any]) -> Iterator[Sett
             yield Setting(name, field.type, default)
 
 
-def _is_mapping(kind: Any) -> bool:
+def _is_structured(kind: Any) -> bool:
     origin = typing.get_origin(kind)
-    return (
-        isinstance(origin, type)
-        and not isinstance(origin, types.UnionType)
-        and issubclass(origin, Mapping)
-    )
+    return isinstance(origin, type) and issubclass(origin, (Mapping, tuple))
 
 
 def _is_finite(plain: object) -> bool:

@@ -2,8 +2,8 @@
 
     default ──▶ bana.toml ──▶ BANA_SECTION_KEY ──▶ flag, --set section.key=value ──▶ BanaConfig
 
-One setting has one value and one origin; a mapping such as `slo.classes` is replaced as a whole,
-except by `--set slo.classes.NAME.KEY=…`, which changes one entry of it.
+One setting has one value and one origin. In the mappings `slo.classes` and `routing.options` each
+source adds entries or replaces those of the same name; the origin is the last source that did.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from bana.slo.errors import ConfigError, describe_unknown
 from bana.slo.routing import ROUTING
-
 from sglang_bana.config import BanaConfig
 from sglang_bana.config_keys import (
     SETTINGS,
@@ -32,7 +32,7 @@ from sglang_bana.config_keys import (
 DEFAULT_FILE = "bana.toml"
 CONFIG_ENV = "BANA_CONFIG"
 # Variables with the prefix that are no settings: hand-overs to children, places of data.
-RESERVED_ENV = frozenset({CONFIG_ENV, "BANA_INSTANCE", "BANA_DATA", "BANA_CACHE"})
+RESERVED_ENV = frozenset({CONFIG_ENV, "BANA_INSTANCE", "BANA_SERVE_PID", "BANA_DATA", "BANA_CACHE"})
 
 
 class Source(StrEnum):
@@ -163,6 +163,9 @@ class _Layers:
         self._put(owner, check_value(SETTINGS[owner], whole, origin.detail), origin)
 
     def _put(self, name: str, value: object, origin: Origin) -> None:
+        known = self._values[name]
+        if isinstance(known, dict) and isinstance(value, dict):
+            value = {**known, **value}
         self._values[name] = value
         self._origins[name] = origin
 

@@ -12,7 +12,9 @@ from bana.slo.wire import EngineProof
 class InstanceState(StrEnum):
     """Where an instance stands, as the front door sees it.
 
-    starting ──probe answers──▶ up ◀──heartbeat──▶ suspect ──connection refused──▶ down ──▶ starting
+    starting ──ready──▶ up ◀──silent / heard again──▶ suspect
+        ▲                └──connection refused──▶ down ◀──┘
+        └──────────── it answers again ────────────┘
     """
 
     STARTING = "starting"
@@ -45,7 +47,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
 
 
 class FrontDoorStatus(msgspec.Struct, frozen=True):
-    """The answer of `GET /bana/status`."""
+    """The answer of `GET /bana/status`. `warnings`: what does not work as configured."""
 
     version: str
     pid: int
@@ -56,6 +58,7 @@ class FrontDoorStatus(msgspec.Struct, frozen=True):
     max_requests: int
     routing_policy: str
     instances: tuple[InstanceStatus, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class ProcessState(msgspec.Struct, frozen=True):
@@ -73,7 +76,8 @@ class RunState(msgspec.Struct, frozen=True):
     """The run directory's `state.json`: who runs this cluster, and where it answers.
 
     `started_ticks` is the launcher's start time in clock ticks since boot (field 22 of
-    /proc/PID/stat), so that a reused pid is never mistaken for it.
+    /proc/PID/stat), so that a reused pid is never mistaken for it. `warnings` are what the user
+    was told at the start and should not forget.
     """
 
     version: str
@@ -83,3 +87,4 @@ class RunState(msgspec.Struct, frozen=True):
     model: str
     phase: str
     processes: tuple[ProcessState, ...]
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,162 @@
+"""The exact command of every process: arguments, added environment, inherited descriptors.
+
+No secret is on a command line or in an environment; each process reads its own 0600 file.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from sglang_bana.cluster.placement import Placement, Share, format_binding
+from sglang_bana.cluster.run_dir import RunDir
+from sglang_bana.cluster.sglang_args import has_option
+from sglang_bana.config import INSTANCE_ENV, BanaConfig, InstanceSpec, UpstreamSpec
+from sglang_bana.config_keys import SETTINGS
+
+FRONT_DOOR = "front-door"
+
+
+class Programs(msgspec.Struct, frozen=True):
+    """What is run for an instance and for the front door; arguments are appended."""
+
+    instance: tuple[str, ...] = (sys.executable, "-P", "-m", "sglang_bana.engine.serve")
+    front_door: tuple[str, ...] = (sys.executable, "-P", "-m", "sglang_bana.router.main")
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One process: `env` is added to the launcher's own, `cores` empty means any core."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    cores: tuple[int, ...] = ()
+    pass_fds: tuple[int, ...] = ()
+
+    def format_line(self) -> str:
+        """The same as one line for a shell."""
+        pairs = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
+        return " ".join([*pairs, shlex.join(self.argv)])
+
+
+class InstanceSite(msgspec.Struct, frozen=True):
+    """Where one instance lives: its name, share of the machine, and ports."""
+
+    name: str
+    share: Share
+    port: int
+    rendezvous_port: int
+
+    @property
+    def url(self) -> str:
+        """Where its HTTP server answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Blueprint(msgspec.Struct, frozen=True):
+    """All that the commands of a run follow from."""
+
+    config: BanaConfig
+    model: str
+    placement: Placement
+    sites: tuple[InstanceSite, ...]
+    attached: tuple[UpstreamSpec, ...]
+    listen_fd: int
+    programs: Programs = Programs()
+
+
+def build_instance(blueprint: Blueprint, site: InstanceSite, run_dir: RunDir) -> Command:
+    """How the instance at `site` is started."""
+    return Command(
+        name=site.name,
+        argv=(*blueprint.programs.instance, *_instance_args(blueprint, site)),
+        env=_instance_env(blueprint, site, run_dir),
+        cores=site.share.all_cores,
+    )
+
+
+def build_front_door(blueprint: Blueprint, run_dir: RunDir) -> Command:
+    """How the front door is started; it inherits the listening socket."""
+    spec = str(run_dir.spec_file(FRONT_DOOR))
+    return Command(
+        name=FRONT_DOOR,
+        argv=(*blueprint.programs.front_door, spec),
+        env={"PYTHONUNBUFFERED": "1"},
+        pass_fds=(blueprint.listen_fd,),
+    )
+
+
+def build_instance_spec(
+    blueprint: Blueprint, site: InstanceSite, run_dir: RunDir, secret: str
+) -> InstanceSpec:
+    """What the instance reads from its file. A machine placed on cores runs on cores."""
+    force_cpu = blueprint.placement.on_cpu or blueprint.config.engine.force_cpu
+    return InstanceSpec(
+        name=site.name,
+        engine=msgspec.structs.replace(blueprint.config.engine, force_cpu=force_cpu),
+        secret=secret,
+        load_endpoint=run_dir.load_endpoint(site.name),
+        parent_pid=os.getpid(),
+        run_dir=str(run_dir.root),
+    )
+
+
+def build_upstreams(blueprint: Blueprint, run_dir: RunDir, secret: str) -> tuple[UpstreamSpec, ...]:
+    """Every instance as the front door sees it: our own, or the attached ones."""
+    own = tuple(
+        UpstreamSpec(
+            name=site.name,
+            url=site.url,
+            load_endpoint=run_dir.load_endpoint(site.name),
+            secret=secret,
+        )
+        for site in blueprint.sites
+    )
+    return own + blueprint.attached
+
+
+def list_commands(blueprint: Blueprint, run_dir: RunDir) -> tuple[Command, ...]:
+    """The commands in the order of their start."""
+    own = tuple(build_instance(blueprint, site, run_dir) for site in blueprint.sites)
+    return (*own, build_front_door(blueprint, run_dir))
+
+
+def inherit_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The launcher's environment without bana's settings, which the specs carry."""
+    settings = {setting.env_name for setting in SETTINGS.values()}
+    return {name: value for name, value in environ.items() if name not in settings}
+
+
+def _instance_args(blueprint: Blueprint, site: InstanceSite) -> list[str]:
+    own = ["--model-path", blueprint.model, "--host", "127.0.0.1", "--port", str(site.port)]
+    own += ["--nccl-port", str(site.rendezvous_port)]
+    given = list(blueprint.config.launch.sglang_args)
+    if not has_option(given, "--sleep-on-idle"):
+        own.append("--sleep-on-idle")
+    name = blueprint.config.launch.model
+    if (
+        name is not None
+        and name != blueprint.model
+        and not has_option(given, "--served-model-name")
+    ):
+        own += ["--served-model-name", name]
+    return own + given
+
+
+def _instance_env(blueprint: Blueprint, site: InstanceSite, run_dir: RunDir) -> dict[str, str]:
+    env = {INSTANCE_ENV: str(run_dir.spec_file(site.name)), "PYTHONUNBUFFERED": "1"}
+    if os.path.isdir(blueprint.model):
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if not blueprint.placement.on_cpu:
+        return env | {"CUDA_VISIBLE_DEVICES": ",".join(site.share.gpus)}
+    # A waiting OpenMP team that spins takes the core from the instance that works.
+    return env | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "SGLANG_CPU_OMP_THREADS_BIND": format_binding(site.share),
+        "OMP_NUM_THREADS": str(len(site.share.cores[0])),
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }

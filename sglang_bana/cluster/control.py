@@ -1,0 +1,100 @@
+"""What other commands of the same user ask a running cluster: how it is, and to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from bana.slo.errors import BanaError, ConfigError
+from sglang_bana.cluster.procfs import is_same_process
+from sglang_bana.cluster.run_dir import RunDir, is_live, list_runs, locate_base, read_state
+from sglang_bana.cluster.watch import ANSWER_TIMEOUT_S, STATUS_PATH
+from sglang_bana.status import FrontDoorStatus, RunState
+
+POLL_S = 0.1
+SECOND_SIGNAL_S = 0.5
+
+
+class LiveRun(msgspec.Struct, frozen=True):
+    """A cluster whose launcher runs, with the state it last wrote."""
+
+    run_dir: RunDir
+    state: RunState
+
+
+def find_live_run(given: str | None, environ: Mapping[str, str]) -> LiveRun:
+    """The run in folder `given`, else the newest live one; ConfigError when there is none."""
+    if given:
+        run_dir = RunDir(Path(given).expanduser().absolute())
+        state = read_state(run_dir)
+        if state is None:
+            raise ConfigError(f"no run in {given!r}: it holds no readable state.json")
+        if not is_live(state):
+            raise ConfigError(
+                f"the run in {given!r} has ended ({state.phase}); logs are in {given}/logs"
+            )
+        return LiveRun(run_dir, state)
+    base = locate_base(environ)
+    for run_dir in list_runs(base):
+        state = read_state(run_dir)
+        if state is not None and is_live(state):
+            return LiveRun(run_dir, state)
+    raise ConfigError(
+        f"no running cluster below {base}; start one with `bana launch`, or name its --run-dir"
+    )
+
+
+def ask_front_door(run: LiveRun) -> FrontDoorStatus | None:
+    """The front door's own status, None when it does not answer now."""
+    try:
+        key = run.run_dir.key_file.read_text(encoding="ascii")
+        request = Request(run.state.url + STATUS_PATH, headers={"Authorization": f"Bearer {key}"})
+        with urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
+            return msgspec.json.decode(answer.read(), type=FrontDoorStatus)
+    except (URLError, OSError, msgspec.MsgspecError):
+        return None
+
+
+def stop_run(run: LiveRun, timeout_s: float) -> None:
+    """Have the launcher drain and stop, and wait for it; BanaError after `timeout_s`."""
+    _signal(run)
+    _wait_gone(run, timeout_s)
+
+
+def stop_run_now(run: LiveRun, timeout_s: float) -> None:
+    """Have the launcher stop without draining, and wait for it."""
+    _signal(run)
+    # Two signals that are pending at once count as one.
+    time.sleep(SECOND_SIGNAL_S)
+    _signal(run)
+    _wait_gone(run, timeout_s)
+
+
+def _signal(run: LiveRun) -> None:
+    """SIGTERM to the launcher, through a descriptor that cannot name another process."""
+    with contextlib.suppress(ProcessLookupError):
+        fd = os.pidfd_open(run.state.pid)
+        try:
+            if is_same_process(run.state.pid, run.state.started_ticks):
+                signal.pidfd_send_signal(fd, signal.SIGTERM)
+        finally:
+            os.close(fd)
+
+
+def _wait_gone(run: LiveRun, timeout_s: float) -> None:
+    end_s = time.monotonic() + timeout_s
+    while is_live(run.state):
+        if time.monotonic() > end_s:
+            raise BanaError(
+                f"the launcher (pid {run.state.pid}) has not ended within {timeout_s:g} s; "
+                "stop it without draining with `bana stop --now`"
+            )
+        time.sleep(POLL_S)

@@ -1,0 +1,240 @@
+"""`bana launch`: from a configuration to a running cluster, and back to nothing.
+
+check ─▶ model ─▶ placement, ports, listener ─▶ Launch ─▶ dry run: print the commands
+                                                    └───▶ run: folder, secrets, supervisor
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+
+import msgspec
+
+from sglang_bana.cluster import models
+from sglang_bana.cluster.binding import HeldPort, bind_listener, format_url, hold_ports
+from sglang_bana.cluster.commands import (
+    FRONT_DOOR,
+    Blueprint,
+    Command,
+    InstanceSite,
+    Programs,
+    build_instance_spec,
+    build_upstreams,
+    list_commands,
+)
+from sglang_bana.cluster.janitor import Janitor
+from sglang_bana.cluster.keeper import Keeper, Post
+from sglang_bana.cluster.placement import Demand, Placement, plan_placement, read_machine
+from sglang_bana.cluster.preflight import (
+    check_launch,
+    check_memory,
+    check_model,
+    describe_model_doubt,
+    raise_open_files,
+)
+from sglang_bana.cluster.procfs import read_start_ticks
+from sglang_bana.cluster.progress import Reporter
+from sglang_bana.cluster.run_dir import RunDir, choose_run_dir, locate_base, remove_old_runs
+from sglang_bana.cluster.sglang_args import read_ranks
+from sglang_bana.cluster.shutdown import StopRules
+from sglang_bana.cluster.supervisor import Orders, Supervisor
+from sglang_bana.cluster.upstreams import attach_upstreams
+from sglang_bana.config import BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
+from sglang_bana.leftovers import temporary_folder
+from sglang_bana.status import RunState
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """Everything decided about a launch; nothing of it runs yet."""
+
+    blueprint: Blueprint
+    run_dir: RunDir
+    url: str
+    warnings: tuple[str, ...]
+
+    @property
+    def config(self) -> BanaConfig:
+        """What the user wants."""
+        return self.blueprint.config
+
+
+class ModelChoice(msgspec.Struct, frozen=True):
+    """What SGLang is told to serve, and a doubt about it that the user should see."""
+
+    path: str
+    doubt: str | None = None
+
+
+def choose_model(name: str | None, progress: models.Progress) -> ModelChoice:
+    """The model to serve, fetched first where bana embeds it; an empty path without a name."""
+    if name is None:
+        return ModelChoice("")
+    path = models.resolve_model(check_model(name), progress)
+    return ModelChoice(path, describe_model_doubt(name))
+
+
+def foresee_model(name: str | None) -> ModelChoice:
+    """What `choose_model` would choose, without fetching anything."""
+    if name is None:
+        return ModelChoice("")
+    if name not in models.EMBEDDED_MODELS:
+        return ModelChoice(check_model(name), describe_model_doubt(name))
+    model = models.find_embedded(name)
+    doubt = None if models.is_cached(name) else f"model {name} is not in the cache yet"
+    return ModelChoice(str(models.locate_folder(model, models.locate_cache(os.environ))), doubt)
+
+
+@contextmanager
+def plan_launch(
+    config: BanaConfig,
+    model: ModelChoice,
+    environ: Mapping[str, str],
+    programs: Programs | None = None,
+) -> Iterator[Launch]:
+    """The launch with its listener bound and its ports held, which are released on leaving."""
+    with ExitStack() as held:
+        placement = _place(config, model, environ)
+        attached = attach_upstreams(config.launch.upstreams, config.launch.upstream_keys_file)
+        listener = held.enter_context(bind_listener(config.launch.host, config.launch.port))
+        ports = hold_ports(2 * len(placement.shares))
+        for port in ports:
+            held.callback(port.release)
+        blueprint = Blueprint(
+            config=config,
+            model=model.path,
+            placement=placement,
+            sites=_site(placement, ports),
+            attached=attached,
+            listen_fd=listener.fileno(),
+            programs=programs or Programs(),
+        )
+        yield Launch(
+            blueprint=blueprint,
+            run_dir=choose_run_dir(config.launch.run_dir, environ),
+            url=_reachable_url(config.launch.host, listener),
+            warnings=_collect_warnings(config, model, placement),
+        )
+
+
+def run_launch(launch: Launch, reporter: Reporter, environ: Mapping[str, str]) -> int:
+    """Run the cluster until it is told to stop; the exit status."""
+    if not launch.config.launch.run_dir:
+        remove_old_runs(locate_base(environ))
+    launch.run_dir.create()
+    try:
+        control_key = _write_specs(launch)
+        return asyncio.run(_supervise(launch, reporter, control_key))
+    finally:
+        launch.run_dir.remove_leftovers()
+        reporter.close()
+
+
+async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> int:
+    janitor = Janitor(launch.run_dir.root)
+    commands = list_commands(launch.blueprint, launch.run_dir)
+    keepers = [Keeper(_post(launch, command, janitor, reporter)) for command in commands]
+    config = launch.config
+    orders = Orders(
+        identity=_identify(launch),
+        run_dir=launch.run_dir,
+        rules=config.supervisor,
+        stop_rules=StopRules(config.limits.drain_timeout_s, config.supervisor.stop_timeout_s),
+        control_key=control_key,
+        greeting=_greet(launch),
+    )
+    return await Supervisor(orders, keepers[-1], keepers[:-1], reporter).run(janitor)
+
+
+def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -> Placement:
+    check_launch(config)
+    launch = config.launch
+    if launch.upstreams:
+        return Placement((), on_cpu=True)
+    machine = read_machine(environ)
+    if config.engine.force_cpu:
+        machine = msgspec.structs.replace(machine, gpus=())
+    demand = Demand(launch.instances, read_ranks(launch.sglang_args).count)
+    placement = plan_placement(machine, demand)
+    if placement.on_cpu:
+        check_memory(model.path, launch.instances)
+    return placement
+
+
+def _site(placement: Placement, ports: Sequence[HeldPort]) -> tuple[InstanceSite, ...]:
+    return tuple(
+        InstanceSite(f"instance-{i}", share, ports[2 * i].port, ports[2 * i + 1].port)
+        for i, share in enumerate(placement.shares)
+    )
+
+
+def _reachable_url(host: str, listener: socket.socket) -> str:
+    return format_url(host, int(listener.getsockname()[1]))
+
+
+def _collect_warnings(
+    config: BanaConfig, model: ModelChoice, placement: Placement
+) -> tuple[str, ...]:
+    files = raise_open_files(config.limits.max_requests)
+    return (*placement.warnings, *(doubt for doubt in (model.doubt, files) if doubt is not None))
+
+
+def _write_specs(launch: Launch) -> str:
+    """Leave each process its orders; returns the key for the front door's status."""
+    secret, control_key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    run_dir, blueprint = launch.run_dir, launch.blueprint
+    for site in blueprint.sites:
+        spec = build_instance_spec(blueprint, site, run_dir, secret)
+        write_private(run_dir.spec_file(site.name), spec)
+    write_private(run_dir.spec_file(FRONT_DOOR), _front_door_spec(launch, secret, control_key))
+    run_dir.write_key(control_key)
+    return control_key
+
+
+def _front_door_spec(launch: Launch, secret: str, control_key: str) -> FrontDoorSpec:
+    upstreams: tuple[UpstreamSpec, ...] = build_upstreams(launch.blueprint, launch.run_dir, secret)
+    return FrontDoorSpec(
+        config=launch.config,
+        upstreams=upstreams,
+        listen_fd=launch.blueprint.listen_fd,
+        run_dir=str(launch.run_dir.root),
+        parent_pid=os.getpid(),
+        control_key=control_key,
+    )
+
+
+def _post(launch: Launch, command: Command, janitor: Janitor, reporter: Reporter) -> Post:
+    return Post(
+        command=command,
+        log=launch.run_dir.log_file(command.name),
+        temp_dir=temporary_folder(launch.run_dir.root, command.name),
+        rules=launch.config.supervisor,
+        janitor=janitor,
+        say=reporter.say,
+    )
+
+
+def _identify(launch: Launch) -> RunState:
+    return RunState(
+        version=version("bana"),
+        pid=os.getpid(),
+        started_ticks=read_start_ticks(os.getpid()) or 0,
+        url=launch.url,
+        model=launch.config.launch.model or ", ".join(launch.config.launch.upstreams),
+        phase="starting",
+        processes=(),
+        warnings=launch.warnings,
+    )
+
+
+def _greet(launch: Launch) -> tuple[str, ...]:
+    key = ' -H "Authorization: Bearer $BANA_KEY"' if launch.config.auth.api_key else ""
+    body = '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'
+    target = f"{launch.url}/v1/chat/completions{key}"
+    curl = f"    curl {target} -H 'Content-Type: application/json' -d '{body}'"
+    return (f"ready: {launch.url}", curl)

@@ -1,0 +1,132 @@
+"""What is refused, or warned of, before anything is started."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import resource
+from pathlib import Path
+
+import psutil
+
+from bana.slo.errors import ConfigError
+from sglang_bana.cluster.binding import is_loopback
+from sglang_bana.cluster.models import EMBEDDED_MODELS
+from sglang_bana.cluster.sglang_args import check_sglang_args
+from sglang_bana.config import BanaConfig
+
+# An SGLang server without its weights and KV cache: three processes that have imported torch.
+INSTANCE_BYTES = 1 << 30
+WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".gguf", ".pt"})
+FILES_PER_REQUEST = 2
+SPARE_FILES = 256
+
+
+def check_launch(config: BanaConfig) -> None:
+    """ConfigError at the first thing that keeps this configuration from being launched."""
+    launch = config.launch
+    if launch.model is None and not launch.upstreams:
+        raise ConfigError("nothing to launch: name a model with --model (for example smollm2)")
+    if launch.model is not None and launch.upstreams:
+        raise ConfigError(
+            f"--model {launch.model} and --upstream {launch.upstreams[0]} exclude each other: "
+            "start instances or attach running servers"
+        )
+    if launch.upstreams and (launch.instances != 1 or launch.sglang_args):
+        raise ConfigError("--instances and SGLang's arguments need --model, not --upstream")
+    if launch.upstream_keys_file and not launch.upstreams:
+        raise ConfigError("--upstream-key-file needs --upstream")
+    check_sglang_args(launch.sglang_args)
+    _check_exposure(config)
+
+
+def check_model(name: str) -> str:
+    """`name` with `~` expanded; ConfigError when it is meant as a folder that is none."""
+    path = Path(name).expanduser()
+    looks_local = name.startswith(("/", "./", "../", "~")) or name in (".", "..")
+    if not path.exists():
+        if looks_local:
+            raise ConfigError(f"unknown model {name!r}: there is no such folder; correct --model")
+        return name
+    if path.is_dir() and not looks_local and name in EMBEDDED_MODELS:
+        return name
+    has_config = path.is_file() or (path / "config.json").is_file()
+    if not has_config:
+        raise ConfigError(
+            f"unknown model {name!r}: the folder has no config.json; allowed: a Hugging Face "
+            f"folder or repository, or {', '.join(sorted(EMBEDDED_MODELS))}"
+        )
+    return str(path)
+
+
+def describe_model_doubt(name: str) -> str | None:
+    """A remark when `name` looks like a misspelt embedded model."""
+    if name in EMBEDDED_MODELS or os.path.exists(name):
+        return None
+    near = difflib.get_close_matches(name, EMBEDDED_MODELS, n=1, cutoff=0.75)
+    if not near:
+        return None
+    return (
+        f"{name!r} is neither a folder nor embedded (did you mean {near[0]!r}?): "
+        "SGLang looks for it on Hugging Face"
+    )
+
+
+def check_memory(model: str, instances: int) -> None:
+    """ConfigError when instances on the CPU cannot fit into the memory that is free."""
+    needed = instances * (INSTANCE_BYTES + measure_weights(model))
+    free = available_bytes()
+    if needed > free:
+        raise ConfigError(
+            f"{instances} instances of {model} need at least {needed / 2**30:.1f} GiB of memory, "
+            f"free are {free / 2**30:.1f} GiB; start fewer --instances"
+        )
+
+
+def measure_weights(model: str) -> int:
+    """Bytes of weights in a local model; 0 when they are elsewhere."""
+    path = Path(model)
+    if path.is_file():
+        return path.stat().st_size
+    found = path.glob("*") if path.is_dir() else ()
+    return sum(file.stat().st_size for file in found if file.suffix in WEIGHT_SUFFIXES)
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken here, as the machine and the control group see it."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = (_read_number(f"/sys/fs/cgroup/memory.{n}") for n in ("max", "current"))
+    return free if limit is None or used is None else min(free, max(0, limit - used))
+
+
+def raise_open_files(max_requests: int) -> str | None:
+    """Raise the soft limit of open files to the hard one; a warning when that is too few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max_requests * FILES_PER_REQUEST + SPARE_FILES
+    wanted = max(soft, min(needed, hard) if hard != resource.RLIM_INFINITY else needed)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted >= needed:
+        return None
+    return (
+        f"limits.max_requests={max_requests} needs {needed} open files, allowed are {wanted}; "
+        "raise `ulimit -Hn` or lower limits.max_requests"
+    )
+
+
+def _check_exposure(config: BanaConfig) -> None:
+    auth, host = config.auth, config.launch.host
+    if not is_loopback(host) and not (auth.api_key or auth.keys_file):
+        raise ConfigError(
+            f"--host {host} can be reached from outside and no key is set; "
+            "set --api-key or --keys-file, or keep --host 127.0.0.1"
+        )
+    if auth.keys_file and not os.access(Path(auth.keys_file).expanduser(), os.R_OK):
+        raise ConfigError(f"cannot read auth.keys_file {auth.keys_file!r}; name a readable file")
+
+
+def _read_number(path: str) -> int | None:
+    try:
+        text = Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,225 @@
+"""Runs a cluster from start to end: keeps its processes, watches them, shuts them down.
+
+starting ──all up──▶ ready ◀──▶ degraded (something is down) ──signal──▶ draining ──▶ stopped
+   └──────────── every instance, or the front door, is given up ────────────▶ failed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+
+import aiohttp
+import msgspec
+
+from bana.slo.errors import BanaError
+from sglang_bana.cluster.janitor import Janitor
+from sglang_bana.cluster.keeper import Keeper, Stage
+from sglang_bana.cluster.progress import Reporter, Row
+from sglang_bana.cluster.restarts import REFUSED_STATUS
+from sglang_bana.cluster.run_dir import RunDir
+from sglang_bana.cluster.shutdown import StopRules, cancel_all, stop_everything
+from sglang_bana.cluster.watch import Life, decide_kill, fetch_status, index_instances, is_up
+from sglang_bana.config import SupervisorConfig
+from sglang_bana.status import FrontDoorStatus, RunState
+
+WATCH_S = 0.5
+SURVEY_S = 15.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Phase(StrEnum):
+    """Where the whole cluster stands."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a supervisor runs: who it is and where it answers, its rules, what to say when ready."""
+
+    identity: RunState
+    run_dir: RunDir
+    rules: SupervisorConfig
+    stop_rules: StopRules
+    control_key: str
+    greeting: tuple[str, ...] = ()
+
+
+class Supervisor:
+    """One cluster's life; `run` is called once."""
+
+    def __init__(
+        self, orders: Orders, front_door: Keeper, instances: Sequence[Keeper], reporter: Reporter
+    ) -> None:
+        self.phase = Phase.STARTING
+        self._orders = orders
+        self._front_door = front_door
+        self._instances = tuple(instances)
+        self._reporter = reporter
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._written: RunState | None = None
+        self._was_ready = False
+        self._began_s = self._answered_s = self._surveyed_s = time.monotonic()
+
+    async def run(self, janitor: Janitor) -> int:
+        """The exit status: 0 when told to stop, 1 when nothing can serve any more, 2 if refused."""
+        self._catch_signals()
+        tasks = [asyncio.create_task(keeper.run()) for keeper in self._keepers()]
+        tasks.append(asyncio.create_task(self._watch()))
+        end = Phase.FAILED
+        try:
+            await self._wait_for_end(tasks)
+            end = Phase.STOPPED if self._stop.is_set() else Phase.FAILED
+        finally:
+            await self._shut_down(tasks, end)
+            janitor.dismiss()
+        return 0 if end is Phase.STOPPED else self._choose_status()
+
+    def _keepers(self) -> tuple[Keeper, ...]:
+        return (*self._instances, self._front_door)
+
+    def _catch_signals(self) -> None:
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._note_signal)
+
+    def _note_signal(self) -> None:
+        if self._stop.is_set():
+            self._reporter.say("stopping at once")
+            self._hurry.set()
+        self._stop.set()
+
+    async def _wait_for_end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Return on a signal or when nothing can serve; raise what a task raised."""
+        stop = asyncio.create_task(self._wait_for_stop())
+        pending = {stop, *tasks}
+        try:
+            while not self._stop.is_set() and not self._has_failed():
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            stop.cancel()
+
+    async def _wait_for_stop(self) -> None:
+        await self._stop.wait()
+
+    def _has_failed(self) -> bool:
+        own = [keeper.stage is Stage.GIVEN_UP for keeper in self._instances]
+        return self._front_door.stage is Stage.GIVEN_UP or (bool(own) and all(own))
+
+    def _choose_status(self) -> int:
+        is_refused = any(keeper.status == REFUSED_STATUS for keeper in self._keepers())
+        return REFUSED_STATUS if is_refused and not self._was_ready else 1
+
+    async def _shut_down(self, tasks: Sequence[asyncio.Task[None]], end: Phase) -> None:
+        given_up = {k.name for k in self._keepers() if k.stage is Stage.GIVEN_UP}
+        self._enter(Phase.DRAINING)
+        rules = self._orders.stop_rules
+        if end is Phase.STOPPED:
+            self._reporter.say(
+                f"draining: running requests get up to {rules.drain_timeout_s:g} s; "
+                "interrupt again to stop at once"
+            )
+        await cancel_all(tasks)
+        await stop_everything(self._front_door, self._instances, rules, self._hurry)
+        for keeper in self._keepers():
+            if keeper.name in given_up:
+                keeper.stage = Stage.GIVEN_UP
+        self._enter(end)
+        self._orders.run_dir.remove_leftovers()
+        self._reporter.say(str(end))
+
+    async def _watch(self) -> None:
+        orders = self._orders
+        async with aiohttp.ClientSession() as session:
+            while True:
+                status = await fetch_status(session, orders.identity.url, orders.control_key)
+                self._judge_front_door(status)
+                self._judge_instances(status)
+                self._judge_phase(status)
+                self._survey()
+                self._reporter.show(self._rows())
+                self._write_state()
+                await asyncio.sleep(WATCH_S)
+
+    def _judge_front_door(self, status: FrontDoorStatus | None) -> None:
+        door, now_s = self._front_door, time.monotonic()
+        if status is not None and door.child is not None and status.pid == door.child.pid:
+            self._answered_s = now_s
+            door.note_up()
+            return
+        silent_s = now_s - max(self._answered_s, door.started_s)
+        if door.is_running() and silent_s > self._orders.rules.kill_after_s:
+            door.kill(f"it has not answered for {silent_s:.0f} s (supervisor.kill_after_s)")
+
+    def _judge_instances(self, status: FrontDoorStatus | None) -> None:
+        seen = index_instances(status)
+        for keeper in self._instances:
+            if not keeper.is_running():
+                continue
+            found = seen.get(keeper.name)
+            life = Life(time.monotonic() - keeper.started_s, keeper.was_up)
+            if is_up(found, life):
+                keeper.note_up()
+            reason = decide_kill(found, life, self._orders.rules)
+            if reason is not None:
+                keeper.kill(reason)
+
+    def _judge_phase(self, status: FrontDoorStatus | None) -> None:
+        wanted = [k for k in self._keepers() if k.stage is not Stage.GIVEN_UP]
+        serves = all(keeper.stage is Stage.UP for keeper in wanted)
+        if not self._instances:
+            serves = serves and status is not None and status.is_ready
+        is_whole = serves and len(wanted) == len(self._keepers())
+        if serves and not self._was_ready:
+            self._was_ready = True
+            for line in self._orders.greeting:
+                self._reporter.say(line)
+        if self._was_ready:
+            self._enter(Phase.READY if is_whole else Phase.DEGRADED)
+            return
+        waited_s = time.monotonic() - self._began_s
+        if not self._instances and waited_s > self._orders.rules.start_timeout_s:
+            raise BanaError(
+                f"no attached server was usable within {waited_s:.0f} s "
+                "(supervisor.start_timeout_s); check the URLs and keys given with --upstream"
+            )
+
+    def _survey(self) -> None:
+        if time.monotonic() - self._surveyed_s > SURVEY_S:
+            self._surveyed_s = time.monotonic()
+            for keeper in self._keepers():
+                keeper.note_segments()
+
+    def _rows(self) -> tuple[Row, ...]:
+        now_s = time.monotonic()
+        awaited = [k for k in self._keepers() if k.stage in (Stage.STARTING, Stage.WAITING)]
+        return tuple(
+            Row(k.name, k.stage, now_s - k.since_s, k.last_line(), str(k.log)) for k in awaited
+        )
+
+    def _enter(self, phase: Phase) -> None:
+        if self._was_ready and phase is not self.phase and phase in (Phase.READY, Phase.DEGRADED):
+            down = [f"{k.name} {k.stage}" for k in self._keepers() if k.stage is not Stage.UP]
+            self._reporter.say(f"{phase}: {', '.join(down)}" if down else str(phase))
+        self.phase = phase
+        self._write_state()
+
+    def _write_state(self) -> None:
+        state = msgspec.structs.replace(
+            self._orders.identity,
+            phase=self.phase,
+            processes=tuple(keeper.describe() for keeper in self._keepers()),
+        )
+        if state != self._written:
+            self._orders.run_dir.write_state(state)
+            self._written = state
