@@ -16,13 +16,12 @@ import msgspec
 from bana.slo.wire import LoadReport
 
 
-class Dispatch(msgspec.Struct):
-    """One request on its way: where, how large, since when, and whether it has answered."""
+class Dispatch(msgspec.Struct, frozen=True):
+    """One request on its way: where, how large, since when."""
 
     instance: str
     prompt_tokens: int
     dispatched_s: float
-    answered: bool = False
 
 
 class InstanceLoad(msgspec.Struct, frozen=True):
@@ -36,71 +35,122 @@ class InstanceLoad(msgspec.Struct, frozen=True):
 class LoadLedger:
     """The front door's count of outstanding work per instance.
 
-    Memory is bounded by the requests in flight, which the front door limits. All methods are
-    O(1) but `loads`, which is O(requests in flight); `settle_s` is how long a dispatch may
-    take to appear in a report.
+    Memory is bounded by the requests in flight, which the front door limits. `settle_s` is how
+    long a dispatch may take to appear in a report. All methods are O(1), amortised over the
+    requests that a report accounts for; `forget_instance` is O(requests in flight).
     """
 
     def __init__(self, settle_s: float = 0.25) -> None:
         self._settle_s = settle_s
         self._dispatches: dict[str, Dispatch] = {}
-        self._reports: dict[str, LoadReport] = {}
+        self._books: dict[str, _Book] = {}
 
     def add_dispatch(self, rid: str, instance: str, prompt_tokens: int, now_s: float) -> None:
         """Count request `rid` on `instance`; a retry under the same rid moves it."""
-        self._dispatches[rid] = Dispatch(instance, prompt_tokens, now_s)
+        self.remove_dispatch(rid)
+        dispatch = Dispatch(instance, prompt_tokens, now_s)
+        self._dispatches[rid] = dispatch
+        self._book(instance).add(rid, dispatch)
 
     def mark_answered(self, rid: str) -> None:
         """Its first byte came: the prompt is computed. Unknown rids are ignored."""
         dispatch = self._dispatches.get(rid)
         if dispatch is not None:
-            dispatch.answered = True
+            self._book(dispatch.instance).answer(rid)
 
     def remove_dispatch(self, rid: str) -> None:
         """It ended, however. Unknown rids are ignored."""
-        self._dispatches.pop(rid, None)
+        dispatch = self._dispatches.pop(rid, None)
+        if dispatch is not None:
+            self._book(dispatch.instance).remove(rid)
 
     def add_report(self, report: LoadReport) -> None:
         """Take a report unless a newer one of the same process life is known."""
-        known = self._reports.get(report.instance)
+        book = self._book(report.instance)
+        known = book.report
         is_stale = (
             known is not None and known.epoch == report.epoch and known.sequence >= report.sequence
         )
         if not is_stale:
-            self._reports[report.instance] = report
+            book.report = report
+            book.settle(report.last_pass_s - self._settle_s)
 
     def forget_instance(self, instance: str) -> None:
         """The instance is gone: its report and its dispatches mean nothing any more."""
-        self._reports.pop(instance, None)
+        self._books.pop(instance, None)
         for rid in [r for r, d in self._dispatches.items() if d.instance == instance]:
             del self._dispatches[rid]
 
     def report_of(self, instance: str) -> LoadReport | None:
         """The newest report, None before the first."""
-        return self._reports.get(instance)
+        return self._book(instance).report
 
     def loads(self, instances: Iterable[str]) -> Mapping[str, InstanceLoad]:
         """The belief about each of `instances`."""
-        grouped: dict[str, list[Dispatch]] = {name: [] for name in instances}
-        for dispatch in self._dispatches.values():
-            if dispatch.instance in grouped:
-                grouped[dispatch.instance].append(dispatch)
-        return {name: self._believe(name, known) for name, known in grouped.items()}
+        return {name: self._book(name).believe() for name in instances}
 
-    def _believe(self, name: str, known: list[Dispatch]) -> InstanceLoad:
-        report = self._reports.get(name)
-        waiting = [d for d in known if not d.answered]
-        decoding = len(known) - len(waiting)
+    def _book(self, instance: str) -> _Book:
+        book = self._books.get(instance)
+        if book is None:
+            book = self._books[instance] = _Book()
+        return book
+
+
+class _Book:
+    """One instance's dispatches: unseen by its newest report (oldest first), seen, answered."""
+
+    def __init__(self) -> None:
+        self.report: LoadReport | None = None
+        self._unseen: dict[str, Dispatch] = {}
+        self._seen: dict[str, Dispatch] = {}
+        self._answered: set[str] = set()
+        self._unseen_tokens = 0
+        self._seen_tokens = 0
+
+    def add(self, rid: str, dispatch: Dispatch) -> None:
+        self._unseen[rid] = dispatch
+        self._unseen_tokens += dispatch.prompt_tokens
+
+    def answer(self, rid: str) -> None:
+        self._drop_waiting(rid)
+        self._answered.add(rid)
+
+    def remove(self, rid: str) -> None:
+        self._drop_waiting(rid)
+        self._answered.discard(rid)
+
+    def settle(self, horizon_s: float) -> None:
+        """What was dispatched by `horizon_s` is accounted for by the report from now on."""
+        while self._unseen:
+            rid = next(iter(self._unseen))
+            dispatch = self._unseen[rid]
+            if dispatch.dispatched_s > horizon_s:
+                return
+            del self._unseen[rid]
+            self._unseen_tokens -= dispatch.prompt_tokens
+            self._seen[rid] = dispatch
+            self._seen_tokens += dispatch.prompt_tokens
+
+    def believe(self) -> InstanceLoad:
+        report, decoding = self.report, len(self._answered)
         if report is None:
-            tokens = sum(d.prompt_tokens for d in waiting)
-            return InstanceLoad(tokens, decoding, len(waiting))
-        # What the instance had seen when it last passed its loop is taken from its report.
-        horizon_s = report.last_pass_s - self._settle_s
-        unseen = [d for d in waiting if d.dispatched_s > horizon_s]
-        tokens = report.waiting_uncached_tokens + report.prefilling_tokens
-        tokens += sum(d.prompt_tokens for d in unseen)
+            return InstanceLoad(
+                prefill_tokens=self._unseen_tokens + self._seen_tokens,
+                decode_requests=decoding,
+                waiting_requests=len(self._unseen) + len(self._seen),
+            )
+        engine_tokens = report.waiting_uncached_tokens + report.prefilling_tokens
         return InstanceLoad(
-            prefill_tokens=tokens,
+            prefill_tokens=engine_tokens + self._unseen_tokens,
             decode_requests=max(decoding, report.running_requests),
-            waiting_requests=report.waiting_requests + len(unseen),
+            waiting_requests=report.waiting_requests + len(self._unseen),
         )
+
+    def _drop_waiting(self, rid: str) -> None:
+        dispatch = self._unseen.pop(rid, None)
+        if dispatch is not None:
+            self._unseen_tokens -= dispatch.prompt_tokens
+            return
+        dispatch = self._seen.pop(rid, None)
+        if dispatch is not None:
+            self._seen_tokens -= dispatch.prompt_tokens

@@ -28,6 +28,7 @@ class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     stops when the process is stopped. `last_pass_s` is when the scheduler loop last passed.
     Counts of requests and tokens are those of that pass; `*_total` counters only grow within one
     process life, which `epoch` (the process's start in ns) names.
+    `proof` is None for an attached server, which cannot give one.
     """
 
     instance: str
@@ -43,7 +44,7 @@ class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     capacity_tokens: int
     prefill_tokens_total: int
     decode_tokens_total: int
-    proof: EngineProof
+    proof: EngineProof | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder()

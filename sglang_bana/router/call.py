@@ -1,0 +1,114 @@
+"""One client request as it will be sent to an instance: edited per attempt, never shared."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from bana.slo.limits import Slo
+from sglang_bana.router.body import (
+    Fields,
+    Shape,
+    encode_fields,
+    list_rids,
+    put_params,
+    put_rid,
+)
+from sglang_bana.router.endpoints import Endpoint, RidCarrier, SloCarrier
+from sglang_bana.router.ids import mint_rid
+from sglang_bana.router.instances import Instance
+from sglang_bana.router.upstream import Message
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """What to send. `fields` is the parsed body where it may be edited, else `body` is sent.
+
+    `owner` is the only instance that can answer; `friend` the one that answered under the same
+    `hint` before and should again, if it may get new work. `session` is a session id that the
+    client chose.
+    """
+
+    endpoint: Endpoint
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    fields: Fields | None
+    shape: Shape
+    prompt: bytes
+    owner: Instance | None = None
+    friend: Instance | None = None
+    hint: str | None = None
+    session: str | None = None
+
+
+class Promise:
+    """How an SLO travels: absolute on this host, remaining seconds elsewhere, headers to bana."""
+
+    def __init__(self, boot_id: str) -> None:
+        self._boot_id = boot_id
+
+    def params(
+        self, slo: Slo, arrival_s: float, now_s: float, instance: Instance
+    ) -> dict[str, object]:
+        """The `custom_params` for this instance."""
+        if instance.is_bana:
+            return {}
+        params: dict[str, object] = {
+            "bana_slo_class": slo.slo_class,
+            "bana_ttft_s": slo.ttft_s,
+            "bana_tpot_s": slo.tpot_s,
+        }
+        deadline_s = arrival_s + slo.ttft_s
+        if instance.spec.local:
+            params["bana_arrival_s"] = arrival_s
+            params["bana_deadline_s"] = deadline_s
+            params["bana_boot_id"] = self._boot_id
+        else:
+            params["bana_remaining_s"] = deadline_s - now_s
+        return params
+
+    def headers(
+        self, slo: Slo, arrival_s: float, now_s: float, instance: Instance
+    ) -> dict[str, str]:
+        """The headers for this instance: another bana resolves the remaining promise itself."""
+        if not instance.is_bana:
+            return {}
+        remaining_ms = max(1.0, (arrival_s + slo.ttft_s - now_s) * 1e3)
+        return {
+            "x-llm-d-slo-ttft-ms": f"{remaining_ms:.3f}",
+            "x-llm-d-slo-tpot-ms": f"{slo.tpot_s * 1e3:.3f}",
+        }
+
+
+class Attempt:
+    """One call on its way to one instance, under a new rid."""
+
+    __slots__ = ("message", "rid", "rids")
+
+    def __init__(
+        self,
+        call: Call,
+        instance: Instance,
+        params: Mapping[str, object],
+        headers: Mapping[str, str],
+    ) -> None:
+        carrier = call.endpoint.rid
+        rid = mint_rid(instance.tag)
+        self.rid = f"resp_{rid}" if carrier is RidCarrier.RESPONSE else rid
+        self.rids = list_rids(carrier, self.rid, call.shape)
+        own = {**call.headers, **headers}
+        if carrier is RidCarrier.HEADER:
+            own["x-override-rid"] = self.rid
+        self.message = Message(call.method, call.target, own, _compose(call, self.rid, params))
+
+
+def _compose(call: Call, rid: str, params: Mapping[str, object]) -> bytes | None:
+    if call.fields is None:
+        return call.body
+    fields = dict(call.fields)
+    put_rid(fields, call.endpoint.rid, rid, call.shape)
+    if call.endpoint.slo is not SloCarrier.NONE:
+        put_params(fields, call.endpoint.slo, params)
+    return encode_fields(fields)

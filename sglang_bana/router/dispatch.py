@@ -1,0 +1,124 @@
+"""Which instance gets the next request: builds the view, asks the policy, checks its answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from random import Random
+
+from bana.slo.load import LoadLedger
+from bana.slo.routing import (
+    DEFAULT_ROUTING,
+    ROUTING,
+    InstanceView,
+    RoutingDecision,
+    RoutingPolicy,
+    RoutingView,
+)
+from sglang_bana.config import RoutingConfig
+from sglang_bana.router.body import Shape
+from sglang_bana.router.errors import ApiError
+from sglang_bana.router.flights import retry_headers
+from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.router.prefix_index import PrefixIndex, hash_prefixes
+
+_LOG = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Applies the configured routing policy; a fault falls back to the default, counted."""
+
+    def __init__(
+        self,
+        config: RoutingConfig,
+        board: InstanceBoard,
+        ledger: LoadLedger,
+        metrics: RouterMetrics,
+    ) -> None:
+        self.policy_name = config.policy
+        self._policy = ROUTING.create(config.policy, config.options)
+        self._fallback = ROUTING.create(DEFAULT_ROUTING)
+        self._board = board
+        self._ledger = ledger
+        self._metrics = metrics
+        self._rng = Random(config.seed)
+        self._dispatched = 0
+        self._prefixes: PrefixIndex | None = None
+        self.fault: str | None = None
+        if self._policy.needs_prefix:
+            names = [instance.name for instance in board.all()]
+            self._prefixes = PrefixIndex(names, config.prefix_index_pages)
+
+    def choose(
+        self, shape: Shape, prompt: bytes, slo_class: str, excluded: Container[str], now_s: float
+    ) -> Instance:
+        """An instance that may get new work; ApiError 503 when there is none."""
+        usable = [i for i in self._board.usable() if i.name not in excluded]
+        if not usable:
+            raise ApiError(
+                503,
+                "no_instance",
+                "no instance can take the request now; try again later",
+                headers=retry_headers(1.0),
+            )
+        keys = hash_prefixes(prompt) if self._prefixes is not None else []
+        view = self._build_view(usable, shape, keys, slo_class)
+        decision = self._decide(view, now_s)
+        self._dispatched += 1
+        if self._prefixes is not None:
+            self._prefixes.insert(keys, decision.instance)
+        reason = self._metrics.cap_reason(decision.reason)
+        self._metrics.dispatches.labels(decision.instance, reason).inc()
+        return next(i for i in usable if i.name == decision.instance)
+
+    def forget_instance(self, instance: str) -> None:
+        """It restarted or died: its load and its cache are gone."""
+        self._ledger.forget_instance(instance)
+        if self._prefixes is not None:
+            self._prefixes.forget_instance(instance)
+
+    def _build_view(
+        self, usable: list[Instance], shape: Shape, keys: list[int], slo_class: str
+    ) -> RoutingView:
+        loads = self._ledger.loads(i.name for i in usable)
+        index = self._prefixes
+        known = index.match(keys) if index is not None else {}
+        views = tuple(
+            InstanceView(
+                name=name,
+                prefill_tokens=load.prefill_tokens,
+                decode_requests=load.decode_requests,
+                waiting_requests=load.waiting_requests,
+                prefix_tokens=known.get(name, 0),
+                indexed_tokens=0 if index is None else index.indexed_tokens(name),
+            )
+            for name, load in loads.items()
+        )
+        return RoutingView(
+            views, shape.prompt_tokens, shape.output_tokens, slo_class, self._dispatched
+        )
+
+    def _decide(self, view: RoutingView, now_s: float) -> RoutingDecision:
+        try:
+            decision = self._policy.decide_instance(view, now_s, self._rng)
+            if any(i.name == decision.instance for i in view.instances):
+                return decision
+            fault = f"it chose {decision.instance!r}, which is not in its view"
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+        self._note_fault(fault)
+        return self._ask(self._fallback, view, now_s)
+
+    def _ask(self, policy: RoutingPolicy, view: RoutingView, now_s: float) -> RoutingDecision:
+        decision = policy.decide_instance(view, now_s, self._rng)
+        return RoutingDecision(decision.instance, "policy_fault")
+
+    def _note_fault(self, fault: str) -> None:
+        self._metrics.faults.labels(self.policy_name).inc()
+        if self.fault is None:
+            self.fault = (
+                f"routing policy {self.policy_name!r} failed ({fault}); {DEFAULT_ROUTING!r} "
+                "decides instead whenever it does"
+            )
+            _LOG.warning(self.fault)

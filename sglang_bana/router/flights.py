@@ -1,0 +1,150 @@
+"""The requests in flight: admission, deadlines, and cutting one loose from its instance.
+
+admitted ──dispatch──▶ waiting ──first byte──▶ answering ──▶ closed
+              ▲            │
+              └── moved ───┘      once, to another instance
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+
+from bana.slo.limits import Slo
+from sglang_bana.config import LimitsConfig
+from sglang_bana.router.endpoints import Endpoint
+from sglang_bana.router.errors import ApiError
+from sglang_bana.router.keys import Grant
+
+
+class Cut(StrEnum):
+    """Why the front door ended an attempt by itself."""
+
+    MOVED = "moved"
+    FIRST_BYTE = "first_byte_timeout"
+    STALL = "stall_timeout"
+    DRAIN = "draining"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Flight:
+    """One request on its way. `touched_s` is when its bytes last moved."""
+
+    request_id: str
+    endpoint: Endpoint
+    grant: Grant
+    arrival_s: float
+    touched_s: float
+    slo: Slo | None = None
+    client_rid: str | None = None
+    rid: str = ""
+    rids: tuple[str, ...] = ()
+    instance: str = ""
+    attempts: int = 0
+    answered_s: float | None = None
+    cut: Cut | None = None
+    scope: asyncio.Timeout | None = None
+
+    @property
+    def deadline_s(self) -> float:
+        """When its first token is due; for ever where nothing was promised."""
+        return float("inf") if self.slo is None else self.arrival_s + self.slo.ttft_s
+
+    def cut_loose(self, why: Cut) -> None:
+        """End the attempt that is under way; without one, the next begins already cut."""
+        if self.cut is not None:
+            return
+        self.cut = why
+        if self.scope is not None and not self.scope.expired():
+            self.scope.reschedule(asyncio.get_running_loop().time())
+
+
+class FlightBoard:
+    """Every request in flight, by its request id. Bounded by `limits.max_requests`."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._flights: dict[str, Flight] = {}
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __iter__(self) -> Iterator[Flight]:
+        return iter(tuple(self._flights.values()))
+
+    def admit(self, flight: Flight) -> None:
+        """Count it in; ApiError 429 when the front door is full."""
+        if len(self._flights) >= self._limits.max_requests:
+            raise ApiError(
+                429,
+                "overloaded",
+                f"{len(self._flights)} requests are in flight, allowed: "
+                f"{self._limits.max_requests}; try again later",
+                headers=retry_headers(self._limits.retry_after_s),
+            )
+        flight.request_id = self._make_unique(flight.request_id)
+        self._flights[flight.request_id] = flight
+        self._empty.clear()
+
+    def rename(self, flight: Flight, request_id: str) -> None:
+        """Give it the id that its body carries."""
+        del self._flights[flight.request_id]
+        flight.request_id = self._make_unique(request_id)
+        self._flights[flight.request_id] = flight
+
+    def close(self, flight: Flight) -> None:
+        """It has ended, however."""
+        self._flights.pop(flight.request_id, None)
+        if not self._flights:
+            self._empty.set()
+
+    async def wait_empty(self, timeout_s: float) -> bool:
+        """Whether everything ended within `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def move_waiting(self, instance: str) -> int:
+        """Cut loose what waits for a first byte from `instance`; the number of requests."""
+        waiting = [f for f in self if f.instance == instance and f.answered_s is None]
+        for flight in waiting:
+            flight.cut_loose(Cut.MOVED)
+        return len(waiting)
+
+    def sweep(self, now_s: float) -> None:
+        """Cut loose what is past its first-byte or stall deadline. O(requests in flight)."""
+        for flight in self:
+            quiet_s = now_s - flight.touched_s
+            if flight.answered_s is None and quiet_s > self._limits.first_byte_timeout_s:
+                flight.cut_loose(Cut.FIRST_BYTE)
+            elif flight.answered_s is not None and quiet_s > self._limits.stall_timeout_s:
+                flight.cut_loose(Cut.STALL)
+
+    def count_by_instance(self) -> Counter[str]:
+        """How many are on each instance now. O(requests in flight)."""
+        return Counter(flight.instance for flight in self._flights.values())
+
+    def _make_unique(self, request_id: str) -> str:
+        if request_id not in self._flights:
+            return request_id
+        # The bound on flights bounds this search.
+        taken = 2
+        while f"{request_id}-{taken}" in self._flights:
+            taken += 1
+        return f"{request_id}-{taken}"
+
+
+def retry_headers(retry_after_s: float) -> dict[str, str]:
+    """Both spellings of when to come back."""
+    return {
+        "Retry-After": str(max(1, round(retry_after_s))),
+        "retry-after-ms": str(max(1, round(retry_after_s * 1e3))),
+    }

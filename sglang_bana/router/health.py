@@ -1,0 +1,140 @@
+"""Whether instances live: one probing task each, and a watch over all of them.
+
+`/ready` of SGLang is a flag check that no scheduler sees. Attached servers, which publish no
+load reports, are asked for `/v1/loads` as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+import msgspec
+
+from bana.slo.load import LoadLedger
+from bana.slo.wire import LoadReport
+from sglang_bana.config import SupervisorConfig
+from sglang_bana.router.flights import FlightBoard
+from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.upstream import UNREACHABLE, Message, Upstream
+from sglang_bana.status import InstanceState
+
+EAGER_S = 0.2
+CALM_S = 1.0
+WATCH_S = 0.2
+MAX_ANSWER_BYTES = 2**20
+BANA_HEADER = "x-bana-version"
+_READY = Message("GET", "/ready", {}, None)
+_LOADS = Message("GET", "/v1/loads?include=core", {}, None)
+
+
+class CoreLoad(msgspec.Struct, frozen=True):
+    """The part of SGLang's load record that routing uses."""
+
+    num_running_reqs: int = 0
+    num_waiting_reqs: int = 0
+    num_waiting_uncached_tokens: int = 0
+    num_used_tokens: int = 0
+    max_total_num_tokens: int = 0
+    total_prefill_uncached_tokens: int = 0
+
+
+class LoadsAnswer(msgspec.Struct, frozen=True):
+    """The answer of `/v1/loads`: one record a data-parallel rank."""
+
+    loads: tuple[CoreLoad, ...] = ()
+
+
+class Health:
+    """Probes instances and judges their silence."""
+
+    def __init__(
+        self,
+        board: InstanceBoard,
+        ledger: LoadLedger,
+        flights: FlightBoard,
+        upstream: Upstream,
+        config: SupervisorConfig,
+    ) -> None:
+        self._board = board
+        self._ledger = ledger
+        self._flights = flights
+        self._upstream = upstream
+        self._timeout_s = max(1.0, config.suspect_after_s)
+        self._sequence = 0
+
+    async def run(self) -> None:
+        """Probe and watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            for instance in self._board.all():
+                group.create_task(self._probe_for_ever(instance))
+
+    async def _watch(self) -> None:
+        last_s = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now_s = time.monotonic()
+            # After a pause of this process itself, signs of life are still waiting to be read.
+            was_held_up = now_s - last_s > 5 * WATCH_S
+            last_s = now_s
+            if not was_held_up:
+                self._board.judge_silence(now_s)
+                self._flights.sweep(now_s)
+
+    async def _probe_for_ever(self, instance: Instance) -> None:
+        while True:
+            await self._probe(instance)
+            is_up = instance.state is InstanceState.UP
+            await asyncio.sleep(CALM_S if is_up else EAGER_S)
+
+    async def _probe(self, instance: Instance) -> None:
+        try:
+            status, headers, _ = await self._upstream.ask(
+                instance, _READY, self._timeout_s, MAX_ANSWER_BYTES
+            )
+            instance.is_bana = BANA_HEADER in headers
+            # Servers without this path are ready once they answer.
+            self._board.observe_answer(instance, status in (200, 404), time.monotonic())
+            if not instance.spec.load_endpoint:
+                await self._poll_loads(instance)
+        except UNREACHABLE:
+            self._board.observe_refusal(instance)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            # Silence is judged by the watch.
+            return
+
+    async def _poll_loads(self, instance: Instance) -> None:
+        asked_s = time.monotonic()
+        status, _, body = await self._upstream.ask(
+            instance, _LOADS, self._timeout_s, MAX_ANSWER_BYTES
+        )
+        if status != 200:
+            return
+        try:
+            answer = msgspec.json.decode(body, type=LoadsAnswer)
+        except msgspec.DecodeError:
+            return
+        self._sequence += 1
+        self._ledger.add_report(_report(instance, answer, asked_s, self._sequence))
+
+
+def _report(instance: Instance, answer: LoadsAnswer, asked_s: float, sequence: int) -> LoadReport:
+    """An attached server's load in the form that local instances publish."""
+    loads = answer.loads
+    return LoadReport(
+        instance=instance.name,
+        epoch=0,
+        sequence=sequence,
+        time_s=asked_s,
+        last_pass_s=asked_s,
+        running_requests=sum(load.num_running_reqs for load in loads),
+        waiting_requests=sum(load.num_waiting_reqs for load in loads),
+        waiting_uncached_tokens=sum(load.num_waiting_uncached_tokens for load in loads),
+        prefilling_tokens=0,
+        used_tokens=sum(load.num_used_tokens for load in loads),
+        capacity_tokens=sum(load.max_total_num_tokens for load in loads),
+        prefill_tokens_total=sum(load.total_prefill_uncached_tokens for load in loads),
+        decode_tokens_total=0,
+    )

@@ -1,0 +1,119 @@
+"""The instances and where each stands: the state machine of `sglang_bana.status.InstanceState`.
+
+Signs of life are answers over HTTP and, for local instances, load reports of the scheduler
+process; an instance is as silent as the quieter of the two. Time is passed in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from bana.slo.errors import ConfigError
+from sglang_bana.config import UpstreamSpec
+from sglang_bana.router.ids import tag_of
+from sglang_bana.status import InstanceState
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Instance:
+    """One instance. `http_s` and `report_s` are when it last answered and last published."""
+
+    spec: UpstreamSpec
+    tag: str
+    state: InstanceState = InstanceState.STARTING
+    http_s: float | None = None
+    report_s: float | None = None
+    dispatched_total: int = 0
+    failures_total: int = 0
+    is_bana: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def silent_s(self, now_s: float) -> float | None:
+        """The age of its last sign of life, None before the first."""
+        if self.http_s is None:
+            return None
+        signs = [self.http_s]
+        if self.spec.load_endpoint and self.report_s is not None:
+            signs.append(self.report_s)
+        return max(0.0, now_s - min(signs))
+
+
+Listener = Callable[[Instance, InstanceState], None]
+
+
+class InstanceBoard:
+    """All instances, sorted by name; `listen` hears of every change of state with the old one."""
+
+    def __init__(self, specs: Iterable[UpstreamSpec], suspect_after_s: float) -> None:
+        ordered = sorted(specs, key=lambda spec: spec.name)
+        self._suspect_after_s = suspect_after_s
+        self._listeners: list[Listener] = []
+        self._instances = {spec.name: Instance(spec, tag_of(spec.name)) for spec in ordered}
+        self._by_tag = {i.tag: i for i in self._instances.values()}
+        if len(self._by_tag) != len(ordered) or not ordered:
+            names = [spec.name for spec in ordered]
+            raise ConfigError(
+                f"instance names {names} must be at least one and distinct; rename one"
+            )
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener(instance, old state)` after each change."""
+        self._listeners.append(listener)
+
+    def all(self) -> tuple[Instance, ...]:
+        """Every instance, sorted by name."""
+        return tuple(self._instances.values())
+
+    def find(self, name: str) -> Instance | None:
+        """The instance of that name."""
+        return self._instances.get(name)
+
+    def find_tag(self, tag: str) -> Instance | None:
+        """The instance that an id names."""
+        return self._by_tag.get(tag)
+
+    def usable(self) -> list[Instance]:
+        """The instances that may get new work, sorted by name."""
+        return [i for i in self._instances.values() if i.state is InstanceState.UP]
+
+    def observe_answer(self, instance: Instance, is_ready: bool, now_s: float) -> None:  # noqa: FBT001
+        """It answered a probe; `is_ready` as it said itself."""
+        instance.http_s = now_s
+        if instance.state is InstanceState.DOWN:
+            self._move(instance, InstanceState.STARTING)
+        if instance.state is InstanceState.STARTING and is_ready:
+            # Its first report may be under way still; silence counts from here.
+            instance.report_s = now_s
+            self._move(instance, InstanceState.UP)
+
+    def observe_report(self, instance: Instance, now_s: float) -> None:
+        """It published a load report."""
+        instance.report_s = now_s
+
+    def observe_refusal(self, instance: Instance) -> None:
+        """Nobody listens at its address."""
+        if instance.state in (InstanceState.UP, InstanceState.SUSPECT):
+            instance.failures_total += 1
+            self._move(instance, InstanceState.DOWN)
+
+    def judge_silence(self, now_s: float) -> None:
+        """Suspect the silent, trust again those that came back."""
+        for instance in self._instances.values():
+            silent_s = instance.silent_s(now_s)
+            if silent_s is None:
+                continue
+            is_silent = silent_s > self._suspect_after_s
+            if instance.state is InstanceState.UP and is_silent:
+                instance.failures_total += 1
+                self._move(instance, InstanceState.SUSPECT)
+            elif instance.state is InstanceState.SUSPECT and not is_silent:
+                self._move(instance, InstanceState.UP)
+
+    def _move(self, instance: Instance, state: InstanceState) -> None:
+        old, instance.state = instance.state, state
+        for listener in self._listeners:
+            listener(instance, old)

@@ -1,0 +1,214 @@
+"""From a client's HTTP request to a call: identity, size, promise and who has to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from bana.slo.limits import SloRules
+from sglang_bana.config import LimitsConfig
+from sglang_bana.router.body import (
+    Fields,
+    Shape,
+    estimate_shape,
+    list_params,
+    parse_fields,
+    put_salt,
+    read_inner,
+    read_prompt,
+    read_text,
+)
+from sglang_bana.router.call import Call
+from sglang_bana.router.delivery import HOP_BY_HOP
+from sglang_bana.router.endpoints import Endpoint, Kind, Media, RidCarrier, SloCarrier
+from sglang_bana.router.errors import ApiError
+from sglang_bana.router.flights import Flight, FlightBoard
+from sglang_bana.router.ids import is_request_id, mint_rid
+from sglang_bana.router.instances import Instance
+from sglang_bana.router.keys import Grant
+from sglang_bana.router.slo_edge import BODY_WORDS, decide_slo, read_words
+from sglang_bana.router.sticky import StickyTable
+
+REQUEST_ID_HEADER = "x-request-id"
+_NOT_FORWARDED = HOP_BY_HOP | {
+    "host",
+    "content-length",
+    "content-encoding",
+    "expect",
+    "authorization",
+    "x-api-key",
+    "cookie",
+    REQUEST_ID_HEADER,
+}
+_NOT_FORWARDED_PREFIXES = ("x-override-", "x-bana-", "x-slo-", "x-llm-d-slo-")
+_RID_FIELDS = {
+    RidCarrier.EXPANDED: "rid",
+    RidCarrier.PER_ITEM: "rid",
+    RidCarrier.RESPONSE: "request_id",
+}
+
+
+def read_request_id(request: web.BaseRequest) -> str:
+    """The client's own request id, or a new one; ApiError 400 when it cannot be echoed."""
+    given = request.headers.get(REQUEST_ID_HEADER)
+    if given is None:
+        return mint_rid("00000000")
+    if is_request_id(given):
+        return given
+    raise ApiError(
+        400,
+        "request_id_invalid",
+        f"{REQUEST_ID_HEADER} must be 1-128 visible ASCII characters; send another or none",
+        REQUEST_ID_HEADER,
+    )
+
+
+class Intake:
+    """Reads and checks requests that go to one instance."""
+
+    def __init__(
+        self, limits: LimitsConfig, rules: SloRules, flights: FlightBoard, sticky: StickyTable
+    ) -> None:
+        self._limits = limits
+        self._rules = rules
+        self._flights = flights
+        self._sticky = sticky
+
+    async def read_call(self, request: web.BaseRequest, flight: Flight) -> Call:
+        """The call behind `request`; fills in what `flight` is promised. ApiError when bad."""
+        endpoint = flight.endpoint
+        body = await self.read_body(request)
+        fields = None
+        if endpoint.media is Media.JSON and (body or request.method in ("POST", "PUT")):
+            fields = parse_fields(body)
+        prompt = read_prompt(fields or {}, endpoint)
+        shape = Shape() if fields is None else estimate_shape(fields, endpoint, prompt)
+        if fields is not None:
+            self._salt(fields, endpoint, flight.grant)
+            self._name(request, fields, flight)
+        if endpoint.prompt_fields:
+            words = _read_slo_words(fields or {}, endpoint.slo)
+            flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
+        hint = _read_hint(fields or {}, endpoint)
+        return Call(
+            endpoint=endpoint,
+            method=request.method,
+            target=request.raw_path,
+            headers=forward_headers(request.headers, flight.request_id),
+            body=body or None,
+            fields=fields,
+            shape=shape,
+            prompt=prompt,
+            owner=self._find_owner(request, endpoint, fields or {}),
+            friend=None if hint is None else self._sticky.find_exact(hint),
+            hint=hint,
+            session=_read_opened(fields or {}, endpoint),
+        )
+
+    async def read_body(self, request: web.BaseRequest) -> bytes:
+        """The whole body; ApiError when it is too large or too slow."""
+        try:
+            async with asyncio.timeout(self._limits.stall_timeout_s):
+                return await request.read()
+        except TimeoutError:
+            raise ApiError(
+                408, "request_timeout", "the body did not arrive in time; send it again"
+            ) from None
+        except web.HTTPRequestEntityTooLarge:
+            raise ApiError(
+                413,
+                "body_too_large",
+                f"the body exceeds {self._limits.max_body_bytes} bytes; send a smaller one or "
+                "raise limits.max_body_bytes",
+            ) from None
+
+    def _salt(self, fields: Fields, endpoint: Endpoint, grant: Grant) -> None:
+        if grant.cache_salt is None:
+            return
+        if endpoint.accepts_salt:
+            put_salt(fields, grant.cache_salt)
+        elif endpoint.prompt_fields:
+            raise ApiError(
+                400,
+                "cache_salt_unsupported",
+                f"this API key separates its prefix cache, which {endpoint.path} cannot do; "
+                "use /v1/chat/completions, /v1/completions, /v1/responses or /generate",
+            )
+
+    def _name(self, request: web.BaseRequest, fields: Fields, flight: Flight) -> None:
+        """Note the client's own rid, in whose place the engine gets one of ours."""
+        field = _RID_FIELDS.get(flight.endpoint.rid)
+        own = None if field is None else read_text(fields, field)
+        if own is None or not is_request_id(own):
+            return
+        flight.client_rid = own
+        if REQUEST_ID_HEADER not in request.headers:
+            self._flights.rename(flight, own)
+
+    def _find_owner(
+        self, request: web.BaseRequest, endpoint: Endpoint, fields: Fields
+    ) -> Instance | None:
+        if endpoint.path == "/close_session":
+            identifier = read_text(fields, "session_id")
+        elif endpoint.kind is Kind.STICKY and endpoint.path.startswith("/v1/responses/"):
+            identifier = request.path.split("/")[3]
+        elif endpoint.path == "/v1/responses":
+            identifier = read_text(fields, "previous_response_id")
+        elif "session_params" in fields:
+            identifier = read_inner(fields, "session_params", "id")
+        else:
+            identifier = None
+        if identifier is None:
+            return None
+        owner = self._sticky.find(identifier)
+        if owner is None:
+            raise ApiError(
+                404,
+                "owner_unknown",
+                f"no instance is known to hold {identifier[:128]!r}; open a new session or "
+                "send the whole conversation",
+            )
+        return owner
+
+
+def forward_headers(headers: Mapping[str, str], request_id: str) -> dict[str, str]:
+    """What of a client's headers an instance gets to see."""
+    dropped = _NOT_FORWARDED | {
+        name.strip().lower() for name in headers.get("Connection", "").split(",")
+    }
+    kept = {
+        name: value
+        for name, value in headers.items()
+        if (low := name.lower()) not in dropped and not low.startswith(_NOT_FORWARDED_PREFIXES)
+    }
+    kept[REQUEST_ID_HEADER] = request_id
+    return kept
+
+
+def _read_slo_words(fields: Fields, carrier: SloCarrier) -> dict[str, str]:
+    """The client's words; the items of a batch have to agree, because it is promised as one."""
+    found = [read_words(params) for params in list_params(fields, carrier)]
+    if any(words != found[0] for words in found):
+        raise ApiError(
+            400,
+            "slo_conflict",
+            f"the items of a batch differ in {', '.join(BODY_WORDS)}; send them apart",
+            "custom_params",
+        )
+    return found[0] if found else {}
+
+
+def _read_hint(fields: Fields, endpoint: Endpoint) -> str | None:
+    """`session_id` of a generation: its requests share a prefix, but any instance can answer."""
+    if endpoint.kind is not Kind.BALANCED or "session_id" not in fields:
+        return None
+    session = read_text(fields, "session_id")
+    return None if session is None else f"hint:{session}"
+
+
+def _read_opened(fields: Fields, endpoint: Endpoint) -> str | None:
+    if endpoint.rid is not RidCarrier.SESSION:
+        return None
+    return read_text(fields, "session_id")

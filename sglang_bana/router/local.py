@@ -1,0 +1,195 @@
+"""What the front door answers itself: probes, metrics, status, loads, aborts and draining."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+
+import msgspec
+from aiohttp import web
+
+from bana.slo.load import LoadLedger
+from sglang_bana.router.abort import AbortQueue
+from sglang_bana.router.delivery import Delivery
+from sglang_bana.router.dispatch import Dispatcher
+from sglang_bana.router.endpoints import Access
+from sglang_bana.router.errors import ApiError
+from sglang_bana.router.flights import FlightBoard
+from sglang_bana.router.health import BANA_HEADER
+from sglang_bana.router.instances import InstanceBoard
+from sglang_bana.router.keys import Grant, Keyring
+from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.status import FrontDoorStatus, InstanceState, InstanceStatus
+
+VERSION = version("bana")
+_TEXT = {"Content-Type": "text/plain; charset=utf-8", BANA_HEADER: VERSION}
+_JSON = {"Content-Type": "application/json"}
+
+
+class AbortBody(msgspec.Struct):
+    """The body of `/abort_request`, as SGLang takes it."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+class Ledgers(msgspec.Struct, frozen=True):
+    """The books that local answers read."""
+
+    board: InstanceBoard
+    flights: FlightBoard
+    loads: LoadLedger
+    keyring: Keyring
+    dispatcher: Dispatcher
+    metrics: RouterMetrics
+
+
+Answer = Callable[[web.BaseRequest, Grant, Delivery], Awaitable[None]]
+
+
+class LocalAnswers:
+    """The answers by path. Probes are O(1) and touch no instance."""
+
+    def __init__(self, books: Ledgers, aborts: AbortQueue, max_requests: int) -> None:
+        self._books = books
+        self._aborts = aborts
+        self._max_requests = max_requests
+        self._started_s = time.monotonic()
+        self.is_draining = False
+        self._answers: dict[str, Answer] = {
+            "/livez": self._answer_alive,
+            "/": self._answer_alive,
+            "/metrics": self._answer_metrics,
+            "/v1/loads": self._answer_loads,
+            "/abort_request": self._answer_abort,
+            "/bana/status": self._answer_status,
+            "/bana/drain": self._answer_drain,
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new work is taken: not draining, and some instance is up."""
+        return not self.is_draining and any(
+            i.state is InstanceState.UP for i in self._books.board.all()
+        )
+
+    async def answer(self, request: web.BaseRequest, grant: Grant, delivery: Delivery) -> None:
+        """Answer one of the paths; readiness is the answer of all other probes."""
+        found = self._answers.get(request.path, self._answer_ready)
+        await found(request, grant, delivery)
+
+    def status(self) -> FrontDoorStatus:
+        """What `/bana/status` tells."""
+        books = self._books
+        faults = (books.keyring.fault, books.dispatcher.fault)
+        return FrontDoorStatus(
+            version=VERSION,
+            pid=os.getpid(),
+            uptime_s=time.monotonic() - self._started_s,
+            is_ready=self.is_ready,
+            is_draining=self.is_draining,
+            in_flight=len(books.flights),
+            max_requests=self._max_requests,
+            routing_policy=books.dispatcher.policy_name,
+            instances=self.statuses(),
+            warnings=tuple(fault for fault in faults if fault is not None),
+        )
+
+    def statuses(self) -> tuple[InstanceStatus, ...]:
+        """Each instance: belief beside truth."""
+        instances = self._books.board.all()
+        loads = self._books.loads.loads(i.name for i in instances)
+        counts = self._books.flights.count_by_instance()
+        now_s = time.monotonic()
+        found = []
+        for instance in instances:
+            report, load = self._books.loads.report_of(instance.name), loads[instance.name]
+            found.append(
+                InstanceStatus(
+                    name=instance.name,
+                    url=instance.spec.url,
+                    state=instance.state,
+                    silent_s=instance.silent_s(now_s),
+                    in_flight=counts.get(instance.name, 0),
+                    prefill_tokens=load.prefill_tokens,
+                    decode_requests=load.decode_requests,
+                    waiting_requests=load.waiting_requests,
+                    dispatched_total=instance.dispatched_total,
+                    failures_total=instance.failures_total,
+                    engine_running_requests=None if report is None else report.running_requests,
+                    engine_waiting_requests=None if report is None else report.waiting_requests,
+                    used_tokens=None if report is None else report.used_tokens,
+                    capacity_tokens=None if report is None else report.capacity_tokens,
+                    proof=None if report is None else report.proof,
+                )
+            )
+        return tuple(found)
+
+    async def _answer_alive(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
+        delivery.answer_whole(200, _TEXT, b"bana is running\n")
+
+    async def _answer_ready(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
+        if self.is_ready:
+            delivery.answer_whole(200, _TEXT, b"ready\n")
+            return
+        code = "draining" if self.is_draining else "no_instance"
+        delivery.answer_refusal(
+            ApiError(503, code, f"not ready: {code}", headers={BANA_HEADER: VERSION})
+        )
+
+    async def _answer_metrics(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
+        metrics = self._books.metrics
+        metrics.in_flight.set(len(self._books.flights))
+        metrics.draining.set(float(self.is_draining))
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        delivery.answer_whole(200, headers, metrics.render(self.statuses()))
+
+    async def _answer_loads(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
+        """SGLang's shape, with one record an instance in place of one a rank."""
+        loads = [
+            {
+                "dp_rank": place,
+                "num_running_reqs": status.engine_running_requests or 0,
+                "num_waiting_reqs": status.waiting_requests,
+                "num_waiting_uncached_tokens": status.prefill_tokens,
+                "num_total_reqs": status.in_flight,
+                "num_used_tokens": status.used_tokens or 0,
+                "max_total_num_tokens": status.capacity_tokens or 0,
+            }
+            for place, status in enumerate(self.statuses())
+        ]
+        content = {
+            "timestamp": datetime.datetime.now(datetime.UTC).isoformat(),
+            "version": VERSION,
+            "loads": loads,
+        }
+        delivery.answer_whole(200, _JSON, msgspec.json.encode(content))
+
+    async def _answer_abort(
+        self, request: web.BaseRequest, grant: Grant, delivery: Delivery
+    ) -> None:
+        """Abort the caller's own requests by request id, own rid or engine rid, exactly."""
+        try:
+            body = msgspec.json.decode(await request.read(), type=AbortBody)
+        except msgspec.DecodeError as error:
+            raise ApiError(400, "invalid_json", f"the body cannot be used: {error}") from error
+        if body.abort_all:
+            self._books.keyring.authorise(grant, Access.ADMIN)
+        for flight in self._books.flights:
+            is_own = flight.grant.name == grant.name or Access.ADMIN in grant.access
+            names = (flight.request_id, flight.client_rid, flight.rid)
+            instance = self._books.board.find(flight.instance)
+            if instance is not None and is_own and (body.abort_all or body.rid in names):
+                self._aborts.send(instance, flight.rids, time.monotonic() - flight.touched_s)
+        delivery.answer_whole(200, _JSON, b"{}")
+
+    async def _answer_status(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
+        delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))
+
+    async def _answer_drain(self, request: web.BaseRequest, _: Grant, delivery: Delivery) -> None:
+        """POST: take no new work; DELETE: take it again. The process stays."""
+        self.is_draining = request.method == "POST"
+        delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))

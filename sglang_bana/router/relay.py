@@ -1,0 +1,294 @@
+"""Sending one request to an instance and its answer back, with at most one retry elsewhere.
+
+choose ──▶ send ──▶ first byte ──▶ rest ──▶ done
+  ▲          │          │            └── broken: error event, or the connection is cut
+  └── retry ─┴──────────┘  once, while the client has seen nothing and slack remains
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import StrEnum
+
+import aiohttp
+
+from bana.slo.load import LoadLedger
+from sglang_bana.router.abort import AbortQueue
+from sglang_bana.router.call import Attempt, Call, Promise
+from sglang_bana.router.delivery import EVENT_STREAM, Delivery
+from sglang_bana.router.dispatch import Dispatcher
+from sglang_bana.router.errors import ApiError, body_of, normalise_error
+from sglang_bana.router.flights import Cut, Flight, retry_headers
+from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.router.upstream import BROKEN, UNREACHABLE, Upstream, read_up_to
+from sglang_bana.status import InstanceState
+
+WHOLE_BYTES = 2**20
+MAX_ERROR_BYTES = 2**20
+MAX_ATTEMPTS = 2
+
+
+class Loss(StrEnum):
+    """Why an attempt ended before its first byte. Only a crash counts towards poison."""
+
+    UNREACHABLE = "unreachable"
+    CRASH = "crash"
+    MOVED = "moved"
+
+
+class Lost(Exception):
+    """The attempt failed while the client had seen nothing of an answer."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss)
+        self.loss = loss
+
+
+class Relay:
+    """Carries requests to instances and answers back."""
+
+    def __init__(
+        self,
+        board: InstanceBoard,
+        dispatcher: Dispatcher,
+        ledger: LoadLedger,
+        upstream: Upstream,
+        aborts: AbortQueue,
+        metrics: RouterMetrics,
+    ) -> None:
+        self._board = board
+        self._dispatcher = dispatcher
+        self._ledger = ledger
+        self._upstream = upstream
+        self._aborts = aborts
+        self._metrics = metrics
+        self._promise = Promise(read_boot_id())
+
+    async def relay(self, flight: Flight, call: Call, delivery: Delivery) -> None:
+        """Answer `flight`; ApiError while nothing was sent, errors in the stream after that."""
+        losses: list[Loss] = []
+        excluded: set[str] = set()
+        while True:
+            instance = self._choose(flight, call, excluded)
+            flight.attempts += 1
+            try:
+                await self._attempt(flight, call, instance, delivery)
+                return
+            except Lost as lost:
+                losses.append(lost.loss)
+                excluded.add(instance.name)
+                self._judge_losses(flight, call, losses)
+            self._metrics.retries.labels(losses[-1]).inc()
+
+    def _choose(self, flight: Flight, call: Call, excluded: set[str]) -> Instance:
+        if call.owner is not None:
+            if call.owner.state is InstanceState.UP:
+                return call.owner
+            raise ApiError(
+                503,
+                "owner_unavailable",
+                f"instance {call.owner.name}, which holds this session or response, is "
+                f"{call.owner.state}; try again later",
+                headers=retry_headers(1.0),
+            )
+        friend = call.friend
+        if friend is not None and friend.state is InstanceState.UP and friend.name not in excluded:
+            return friend
+        slo_class = "" if flight.slo is None else flight.slo.slo_class
+        return self._dispatcher.choose(
+            call.shape, call.prompt, slo_class, excluded, time.monotonic()
+        )
+
+    def _judge_losses(self, flight: Flight, call: Call, losses: list[Loss]) -> None:
+        """Return when the request may be sent once more; else ApiError."""
+        if losses.count(Loss.CRASH) >= 2:
+            raise ApiError(
+                502,
+                "poison_request",
+                "two instances broke down while they held this request; it is not tried again",
+                headers={"x-should-retry": "false"},
+            )
+        is_late = time.monotonic() >= flight.deadline_s
+        if len(losses) < MAX_ATTEMPTS and call.owner is None and not is_late:
+            return
+        raise ApiError(
+            503,
+            "instance_lost",
+            f"the instance was lost before it answered ({', '.join(losses)})"
+            + (" and the deadline has passed" if is_late else "")
+            + "; try again later",
+            headers=retry_headers(1.0),
+        )
+
+    async def _attempt(
+        self, flight: Flight, call: Call, instance: Instance, delivery: Delivery
+    ) -> None:
+        attempt = self._depart(flight, call, instance)
+        sent_s = flight.touched_s
+        is_complete = False
+        try:
+            async with asyncio.timeout(None) as scope:
+                flight.scope = scope
+                if flight.cut is not None:
+                    scope.reschedule(asyncio.get_running_loop().time())
+                await self._exchange(flight, attempt, instance, delivery)
+            is_complete = True
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            await self._mourn(flight, instance, delivery, error)
+        finally:
+            flight.scope = None
+            self._ledger.remove_dispatch(attempt.rid)
+            if not is_complete:
+                self._aborts.send(instance, attempt.rids, time.monotonic() - sent_s)
+
+    def _depart(self, flight: Flight, call: Call, instance: Instance) -> Attempt:
+        now_s = time.monotonic()
+        params: dict[str, object] = {}
+        headers: dict[str, str] = {}
+        if flight.slo is not None:
+            params = self._promise.params(flight.slo, flight.arrival_s, now_s, instance)
+            headers = self._promise.headers(flight.slo, flight.arrival_s, now_s, instance)
+        attempt = Attempt(call, instance, params, headers)
+        flight.rid, flight.rids = attempt.rid, attempt.rids
+        flight.instance, flight.touched_s = instance.name, now_s
+        if flight.cut is Cut.MOVED:
+            flight.cut = None
+        instance.dispatched_total += 1
+        self._ledger.add_dispatch(attempt.rid, instance.name, call.shape.prompt_tokens, now_s)
+        return attempt
+
+    async def _exchange(
+        self, flight: Flight, attempt: Attempt, instance: Instance, delivery: Delivery
+    ) -> None:
+        delivery.headers["x-bana-instance"] = instance.name
+        delivery.headers["x-bana-rid"] = attempt.rid
+        response = await self._upstream.send(instance, attempt.message)
+        try:
+            is_events = response.content_type == EVENT_STREAM
+            if response.status >= 400:
+                await self._deliver_error(flight, response, delivery)
+            elif response.content_length is not None and not is_events:
+                await self._deliver_whole(flight, response, delivery)
+            else:
+                await self._deliver_stream(flight, response, b"", delivery)
+        except BaseException:
+            response.close()
+            raise
+        response.release()
+
+    async def _deliver_error(
+        self, flight: Flight, response: aiohttp.ClientResponse, delivery: Delivery
+    ) -> None:
+        body = await read_up_to(response, MAX_ERROR_BYTES)
+        self._mark_answered(flight)
+        if response.status in (401, 403):
+            raise ApiError(
+                502,
+                "instance_refused_key",
+                f"the instance refused the key of this front door ({response.status}); check the "
+                "key of the attached server",
+                headers={"x-should-retry": "false"},
+            )
+        error = normalise_error(response.status, response.content_type, body)
+        kept = {k: v for k, v in response.headers.items() if k.lower() == "retry-after"}
+        delivery.answer_error(response.status, error, kept)
+
+    async def _deliver_whole(
+        self, flight: Flight, response: aiohttp.ClientResponse, delivery: Delivery
+    ) -> None:
+        body = await read_up_to(response, WHOLE_BYTES)
+        if response.content.at_eof():
+            self._mark_answered(flight)
+            delivery.answer_whole(response.status, response.headers, body)
+            return
+        await self._deliver_stream(flight, response, body, delivery)
+
+    async def _deliver_stream(
+        self,
+        flight: Flight,
+        response: aiohttp.ClientResponse,
+        begun: bytes,
+        delivery: Delivery,
+    ) -> None:
+        chunk = begun or await response.content.readany()
+        self._mark_answered(flight)
+        if response.content_type == EVENT_STREAM:
+            self._judge_first_token(flight)
+        await delivery.begin(response.status, response.headers)
+        while chunk:
+            flight.touched_s = time.monotonic()
+            await delivery.write(chunk)
+            chunk = await response.content.readany()
+        await delivery.finish()
+
+    def _mark_answered(self, flight: Flight) -> None:
+        now_s = time.monotonic()
+        flight.answered_s = flight.touched_s = now_s
+        self._ledger.mark_answered(flight.rid)
+        if flight.slo is not None:
+            seconds = now_s - flight.arrival_s
+            self._metrics.first_byte.labels(flight.slo.slo_class).observe(seconds)
+
+    def _judge_first_token(self, flight: Flight) -> None:
+        if flight.slo is not None and flight.answered_s is not None:
+            outcome = "ttft_met" if flight.answered_s <= flight.deadline_s else "ttft_missed"
+            self._metrics.slo_outcomes.labels(flight.slo.slo_class, outcome).inc()
+
+    async def _mourn(
+        self, flight: Flight, instance: Instance, delivery: Delivery, error: Exception
+    ) -> None:
+        """Turn a failed attempt into a retry, an answer, or the end of a stream."""
+        if flight.cut is None and isinstance(error, UNREACHABLE):
+            self._board.observe_refusal(instance)
+        failure = _explain(flight, instance, error)
+        if not delivery.is_started:
+            delivery.response = None
+            flight.answered_s = None
+            raise failure from error
+        if isinstance(failure, Lost):
+            failure = ApiError(
+                502, "instance_lost", f"instance {instance.name} was lost while it answered"
+            )
+        await delivery.fail(body_of(failure))
+        raise StreamCut(failure.code)
+
+
+class StreamCut(Exception):
+    """A stream that had begun ended with an error event; `code` says which."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _explain(flight: Flight, instance: Instance, error: Exception) -> Lost | ApiError:
+    if flight.cut is Cut.MOVED:
+        return Lost(Loss.MOVED)
+    if flight.cut is Cut.DRAIN:
+        return ApiError(
+            503,
+            "draining",
+            "the server is shutting down and its drain time is over",
+            headers=retry_headers(1.0),
+        )
+    if flight.cut is not None:
+        return ApiError(
+            504, flight.cut, f"instance {instance.name} sent nothing within the server's limit"
+        )
+    if isinstance(error, UNREACHABLE):
+        return Lost(Loss.UNREACHABLE)
+    if isinstance(error, BROKEN):
+        return Lost(Loss.CRASH)
+    return ApiError(
+        502,
+        "bad_instance_answer",
+        f"instance {instance.name} sent no valid HTTP answer: {type(error).__name__}",
+    )
+
+
+def read_boot_id() -> str:
+    """This boot of this host, for which CLOCK_MONOTONIC times are comparable."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

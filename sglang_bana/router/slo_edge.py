@@ -1,0 +1,79 @@
+"""What a request is promised: headers, body words and the key's class into one effective SLO.
+
+Headers win over the body. Words that cannot be used are a 400 with the reason; numbers out of
+range are clamped and the effective values echoed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bana.slo.limits import Slo, SloAsk, SloError, SloRules, resolve_slo
+from sglang_bana.router.errors import ApiError
+from sglang_bana.router.keys import Grant
+
+CLASS_HEADER = "x-bana-slo-class"
+TTFT_HEADERS = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+TPOT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+BODY_PREFIX = "bana_"
+BODY_CLASS = "bana_slo_class"
+BODY_TTFT = "bana_slo_ttft_ms"
+BODY_TPOT = "bana_slo_tpot_ms"
+BODY_WORDS = (BODY_CLASS, BODY_TTFT, BODY_TPOT)
+
+
+def read_words(params: Mapping[str, msgspec.Raw]) -> dict[str, str]:
+    """The client's `bana_*` words in `custom_params`, as text; ApiError for any other one."""
+    words: dict[str, str] = {}
+    for key, raw in params.items():
+        if not key.startswith(BODY_PREFIX):
+            continue
+        if key not in BODY_WORDS:
+            raise ApiError(
+                400,
+                "slo_param_unknown",
+                f"custom_params.{key[:64]} is reserved; allowed: {', '.join(BODY_WORDS)}",
+                f"custom_params.{key[:64]}",
+            )
+        value = msgspec.json.decode(raw)
+        if value is not None:
+            words[key] = value if isinstance(value, str) else bytes(raw).decode()
+    return words
+
+
+def decide_slo(
+    headers: Mapping[str, str], words: Mapping[str, str], grant: Grant, rules: SloRules
+) -> Slo:
+    """The effective promise; ApiError 400 when the client's words cannot be used."""
+    ask = SloAsk(
+        ttft_ms=_first(headers, TTFT_HEADERS, words.get(BODY_TTFT)),
+        tpot_ms=_first(headers, TPOT_HEADERS, words.get(BODY_TPOT)),
+        slo_class=_first(headers, (CLASS_HEADER,), words.get(BODY_CLASS)),
+        key_class=grant.slo_class,
+    )
+    try:
+        return resolve_slo(ask, rules)
+    except SloError as error:
+        raise ApiError(400, error.code, str(error), error.param) from error
+
+
+def echo_slo(slo: Slo) -> dict[str, str]:
+    """The response headers that tell the effective promise."""
+    echo = {
+        CLASS_HEADER: slo.slo_class,
+        "x-bana-slo-ttft-ms": f"{slo.ttft_s * 1e3:g}",
+        "x-bana-slo-tpot-ms": f"{slo.tpot_s * 1e3:g}",
+    }
+    if slo.clamped:
+        echo["x-bana-slo-clamped"] = ",".join(slo.clamped)
+    return echo
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, ...], last: str | None) -> str | None:
+    for name in names:
+        found = headers.get(name)
+        if found is not None:
+            return found.strip()
+    return last

@@ -1,0 +1,120 @@
+"""How bytes reach an instance: one pooled HTTP session and one that always connects anew.
+
+SGLang closes idle connections after 5 s. A POST that fails at once on a reused, dead socket
+says nothing about the instance, so it is sent again on a fresh connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+from yarl import URL
+
+from sglang_bana.config import LimitsConfig
+from sglang_bana.router.instances import Instance
+
+POOL_IDLE_S = 4.0
+STALE_WINDOW_S = 1.0
+
+UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+BROKEN = (
+    aiohttp.ServerDisconnectedError,
+    aiohttp.ClientOSError,
+    aiohttp.ClientPayloadError,
+    ConnectionResetError,
+)
+
+
+class Message:
+    """One request as it goes to an instance."""
+
+    __slots__ = ("body", "headers", "method", "target")
+
+    def __init__(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+
+
+class Upstream:
+    """The client side of the front door. Use as an async context manager."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s)
+        self._pooled: aiohttp.ClientSession
+        self._fresh: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Upstream:
+        self._pooled = self._open(aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_IDLE_S))
+        self._fresh = self._open(aiohttp.TCPConnector(limit=0, force_close=True))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pooled.close()
+        await self._fresh.close()
+
+    async def send(self, instance: Instance, message: Message) -> aiohttp.ClientResponse:
+        """The answer's head. UNREACHABLE: it never got the request; BROKEN: it may have."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        try:
+            return await self._request(self._pooled, instance, message)
+        except UNREACHABLE:
+            raise
+        except BROKEN as stale:
+            if loop.time() - started_s > STALE_WINDOW_S:
+                raise
+            try:
+                return await self._request(self._fresh, instance, message)
+            except UNREACHABLE:
+                # It took the request and is gone now.
+                raise stale from None
+
+    async def ask(
+        self, instance: Instance, message: Message, timeout_s: float, max_bytes: int
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of a small exchange within `timeout_s`."""
+        async with asyncio.timeout(timeout_s):
+            response = await self._request(self._pooled, instance, message)
+            try:
+                return response.status, response.headers, await read_up_to(response, max_bytes)
+            finally:
+                response.release()
+
+    def _open(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=self._timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            trust_env=False,
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
+        )
+
+    async def _request(
+        self, session: aiohttp.ClientSession, instance: Instance, message: Message
+    ) -> aiohttp.ClientResponse:
+        url = URL(instance.spec.url.rstrip("/") + message.target, encoded=True)
+        headers = dict(message.headers)
+        if instance.spec.secret:
+            headers["Authorization"] = f"Bearer {instance.spec.secret}"
+        return await session.request(
+            message.method, url, headers=headers, data=message.body, allow_redirects=False
+        )
+
+
+async def read_up_to(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """The body, cut off after about `max_bytes`."""
+    parts: list[bytes] = []
+    size = 0
+    while size <= max_bytes and (chunk := await response.content.readany()):
+        parts.append(chunk)
+        size += len(chunk)
+    return b"".join(parts)
