@@ -1,7 +1,8 @@
 """What an SGLang server that was killed leaves behind, and how to remove it.
 
-SGLang names its sockets after temporary files and its load records in shared memory after
-those. Each instance therefore gets a temporary folder of its own, which names all of it.
+SGLang makes its sockets from temporary files and keeps a load record in shared memory; it
+removes neither. Each instance therefore has a temporary folder of its own, in which the names
+of its shared memory are noted before it is created.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from bana.slo.errors import ConfigError
 SHARED_MEMORY = Path("/dev/shm")
 # A Unix socket's path has at most 107 bytes; the file's own name takes up to 20 of them.
 _MAX_FOLDER_BYTES = 87
+_IPC = "ipc://"
+_RECORDS = "shared-memory"
+_OWN_PREFIX = "sglang_loads_"
 
 
 def temporary_folder(run_dir: Path, instance: str) -> Path:
@@ -42,17 +46,31 @@ def use_temporary_folder(folder: Path) -> None:
     tempfile.tempdir = None
 
 
+def remove_endpoint(endpoint: str) -> None:
+    """Remove the file of an ipc:// endpoint, which ZMQ leaves; other kinds have none."""
+    if endpoint.startswith(_IPC):
+        Path(endpoint.removeprefix(_IPC)).unlink(missing_ok=True)
+
+
+def record_shared_memory(folder: Path, record: Path) -> None:
+    """Note that a process is about to create `record`, so that `sweep` finds it later."""
+    with (folder / _RECORDS).open("a") as file:
+        file.write(f"{record.name}\n")
+
+
 def sweep(folder: Path) -> tuple[Path, ...]:
-    """Remove `folder` and the shared memory named after its files; what was removed.
+    """Remove `folder` and the shared memory recorded in it; what was removed.
 
     Only for an instance whose processes have all ended. Nothing there is nothing to do.
     """
     if not folder.is_dir():
         return ()
-    removed = []
-    for name in sorted(entry.name for entry in folder.iterdir()):
-        for record in SHARED_MEMORY.glob(f"sglang_loads_{name}_*.shm"):
-            record.unlink(missing_ok=True)
-            removed.append(record)
+    records = folder / _RECORDS
+    names = records.read_text().split() if records.is_file() else []
+    # The prefix keeps a damaged list from naming anything but SGLang's own records.
+    shared = [SHARED_MEMORY / Path(name).name for name in names if name.startswith(_OWN_PREFIX)]
+    found = [path for path in shared if path.exists()]
+    for path in found:
+        path.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    return (*removed, folder)
+    return (*found, folder)

@@ -16,7 +16,7 @@ class LoadReporter:
     """A thread that sends the watch's newest load every `report_interval_s`.
 
     A subscriber that does not keep up loses the oldest reports, never the sender's time. The
-    thread stops with the process, or at `stop`, which removes the socket's file.
+    thread stops with the process, or at `stop`.
     """
 
     def __init__(self, spec: InstanceSpec, watch: LoadWatch, proof: EngineProof) -> None:

@@ -10,7 +10,6 @@ and SGLang's are observed in the same way, at the same cost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec

@@ -19,7 +19,7 @@ class BanaCpuPlatform(CpuDeviceMixin, SRTPlatform):
 
     _enum = PlatformEnum.OOT
 
-    def get_device(self, device_id: int = 0) -> str:  # type: ignore[override]
+    def get_device(self, device_id: int = 0) -> str:
         """The device's name; SGLang's callers want a string, unlike what the mixin returns."""
         return "cpu"
 

@@ -1,15 +1,18 @@
 """The scheduler process of an instance: SGLang's entry, with the scheduler class installed.
 
-    spawned ─▶ check seams ─▶ SGLang's entry ─▶ build scheduler ─▶ verify ─▶ report ─▶ loop
+spawned ─▶ check seams ─▶ SGLang's entry ─▶ build scheduler ─▶ verify ─▶ report ─▶ loop
 """
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from bana.slo.errors import BanaError
 from sglang_bana.config import InstanceSpec, SchedulerKind
 from sglang_bana.engine.instance import read_instance_spec, refuse
+from sglang_bana.leftovers import record_shared_memory
 
 
 def run_rank(server_args: Any, port_args: Any, gpu_id: int, *ranks: Any) -> None:
@@ -31,10 +34,17 @@ def run_rank(server_args: Any, port_args: Any, gpu_id: int, *ranks: Any) -> None
     except BanaError as error:
         refuse(error)
     sglang_scheduler.Scheduler = build.create
+    _record_shared_memory(port_args)
     try:
         sglang_scheduler.run_scheduler_process(server_args, port_args, gpu_id, *ranks)
     finally:
         build.stop_reporting()
+
+
+def _record_shared_memory(port_args: Any) -> None:
+    from sglang.srt.managers.load_snapshot import shm_path_for
+
+    record_shared_memory(Path(tempfile.gettempdir()), Path(shm_path_for(port_args.instance_id)))
 
 
 class SchedulerBuild:

@@ -73,6 +73,7 @@ _MAIN = (
         uses=("Process",),
     ),
     Seam("sglang.srt.entrypoints.engine:_set_envs_and_config", uses=("set_start_method",)),
+    Seam("sglang.srt.entrypoints.engine:Engine._launch_subprocesses", uses=("SubprocessWatchdog",)),
     Seam("sglang.srt.utils:kill_process_tree", ("parent_pid", "include_parent")),
 )
 
@@ -102,6 +103,12 @@ _SCHEDULER = (
     Seam(
         "sglang.srt.managers.schedule_batch:NextBatchPlan",
         fields=("batch_to_run", "running_batch"),
+    ),
+    Seam("sglang.srt.managers.load_snapshot:shm_path_for", ("ipc_name",)),
+    Seam("sglang.srt.managers.scheduler:Scheduler.init_ipc_channels", ("self", "port_args")),
+    Seam(
+        "sglang.srt.managers.load_snapshot:create_load_snapshot_writer",
+        uses=("shm_path_for", "instance_id"),
     ),
     Seam("sglang.srt.managers.schedule_batch:Req.seqlen"),
     Seam("sglang.srt.managers.schedule_batch:Req.__init__", uses=("num_matched_prefix_tokens",)),
@@ -191,8 +198,9 @@ def _check_parameters(seam: Seam, target: Any) -> None:
 
 
 def _code_of(target: Any) -> CodeType:
-    function = target.fget if isinstance(target, property) else inspect.unwrap(target)
-    return getattr(function, "__func__", function).__code__
+    function: Any = target.fget if isinstance(target, property) else inspect.unwrap(target)
+    code: CodeType = getattr(function, "__func__", function).__code__
+    return code
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

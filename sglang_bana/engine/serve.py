@@ -10,39 +10,55 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from bana.slo.errors import BanaError
 from sglang_bana.config import InstanceSpec
 from sglang_bana.engine.instance import read_instance_spec, refuse
-from sglang_bana.leftovers import temporary_folder, use_temporary_folder
+from sglang_bana.leftovers import (
+    remove_endpoint,
+    sweep,
+    temporary_folder,
+    use_temporary_folder,
+)
 from sglang_bana.lifeline import die_with_parent
 
 FAILED_STATUS = 1
 _SERVE_PID_ENV = "BANA_SERVE_PID"
 
-if __name__ == "__mp_main__":
-    # Spawned workers import this module before anything else: tie them while they are light.
-    die_with_parent(int(os.environ[_SERVE_PID_ENV]))
-
 logger = logging.getLogger(__name__)
+
+
+def settle(parent_pid: int) -> None:
+    """What each process of an instance does first, while it is still light."""
+    die_with_parent(parent_pid)
+    # Progress bars would share a named semaphore between processes, which a killed one leaves.
+    tqdm.set_lock(threading.RLock())
+
+
+if __name__ == "__mp_main__":
+    # Spawned workers import this module before anything else.
+    settle(int(os.environ[_SERVE_PID_ENV]))
 
 
 def main(argv: list[str]) -> int:
     """Serve until SIGTERM; the exit status: 0 clean end, 1 failure, 2 refusal."""
     try:
         spec = read_instance_spec()
-        die_with_parent(spec.parent_pid)
+        settle(spec.parent_pid)
         os.environ[_SERVE_PID_ENV] = str(os.getpid())
-        use_temporary_folder(temporary_folder(Path(spec.run_dir), spec.name))
+        use_temporary_folder(_folder_of(spec))
         if spec.engine.force_cpu:
             # SGLang asks torch for a GPU before it asks the platform.
             os.environ.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
         server_args = _prepare(argv, spec)
     except BanaError as error:
         refuse(error)
-    return _serve(server_args, spec.name)
+    return _serve(server_args, spec)
 
 
 def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
@@ -76,21 +92,40 @@ def _choose_attention(server_args: Any, backend: str) -> None:
         server_args.attention_backend = backend
 
 
-def _serve(server_args: Any, name: str) -> int:
+def _serve(server_args: Any, spec: InstanceSpec) -> int:
     from sglang.srt.entrypoints.http_server import launch_server
     from sglang.srt.utils import kill_process_tree
 
     from sglang_bana.engine.rank import run_rank
 
+    _hide_secret(spec.secret)
     try:
         launch_server(server_args, run_scheduler_process_func=run_rank)
     except Exception as error:
         logger.exception("SGLang's server ended")
-        print(f"bana: {name} failed: {error}", file=sys.stderr, flush=True)
+        print(f"bana: {spec.name} failed: {error}", file=sys.stderr, flush=True)
         return FAILED_STATUS
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
+        sweep(_folder_of(spec))
+        remove_endpoint(spec.load_endpoint)
     return 0
+
+
+def _folder_of(spec: InstanceSpec) -> Path:
+    return temporary_folder(Path(spec.run_dir), spec.name)
+
+
+def _hide_secret(secret: str) -> None:
+    """Keep the run's secret out of the log, where SGLang writes all of its arguments."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if secret in message:
+            record.msg, record.args = message.replace(secret, "***"), ()
+        return True
+
+    logging.getLogger("sglang.srt.entrypoints.engine").addFilter(hide)
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ def verify_hooks() -> None:
 def verify_scheduler(scheduler: Any, expected: type, attention_backend: str | None) -> None:
     """SeamError unless the built scheduler is what this instance was asked to run."""
     verify_hooks()
+    check_scheduler_object(scheduler)
+    backend = type(scheduler.tp_worker.model_runner.attn_backend)
     if type(scheduler) is not expected:
         raise SeamError(
             f"the scheduler is a {qualified_name(type(scheduler))}, expected "
             f"{qualified_name(expected)}; another SGLang plugin replaces it: uninstall that one"
         )
-    check_scheduler_object(scheduler)
-    backend = type(scheduler.tp_worker.model_runner.attn_backend)
     if attention_backend == BANA_CPU and not backend.__module__.startswith("sglang_bana."):
         raise SeamError(
             f"attention runs in {qualified_name(backend)} although {BANA_CPU} was asked for; "
