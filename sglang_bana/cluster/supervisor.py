@@ -28,6 +28,8 @@ from sglang_bana.status import FrontDoorStatus, RunState
 
 WATCH_S = 0.5
 SURVEY_S = 15.0
+# `timeout` and service managers signal a process and then its whole group: that is one request.
+SAME_SIGNAL_S = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -69,6 +71,7 @@ class Supervisor:
         self._written: RunState | None = None
         self._was_ready = False
         self._began_s = self._answered_s = self._surveyed_s = time.monotonic()
+        self._stopped_s = self._began_s
 
     async def run(self, janitor: Janitor) -> int:
         """The exit status: 0 when told to stop, 1 when nothing can serve any more, 2 if refused."""
@@ -92,10 +95,13 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._note_signal)
 
     def _note_signal(self) -> None:
-        if self._stop.is_set():
+        now_s = time.monotonic()
+        if not self._stop.is_set():
+            self._stop.set()
+            self._stopped_s = now_s
+        elif now_s - self._stopped_s > SAME_SIGNAL_S and not self._hurry.is_set():
             self._reporter.say("stopping at once")
             self._hurry.set()
-        self._stop.set()
 
     async def _wait_for_end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Return on a signal or when nothing can serve; raise what a task raised."""
@@ -142,13 +148,13 @@ class Supervisor:
         orders = self._orders
         async with aiohttp.ClientSession() as session:
             while True:
+                self._reporter.show(self._rows())
+                self._write_state()
                 status = await fetch_status(session, orders.identity.url, orders.control_key)
                 self._judge_front_door(status)
                 self._judge_instances(status)
                 self._judge_phase(status)
                 self._survey()
-                self._reporter.show(self._rows())
-                self._write_state()
                 await asyncio.sleep(WATCH_S)
 
     def _judge_front_door(self, status: FrontDoorStatus | None) -> None:
@@ -208,7 +214,7 @@ class Supervisor:
         )
 
     def _enter(self, phase: Phase) -> None:
-        if self._was_ready and phase is not self.phase and phase in (Phase.READY, Phase.DEGRADED):
+        if phase is not self.phase and {phase, self.phase} == {Phase.READY, Phase.DEGRADED}:
             down = [f"{k.name} {k.stage}" for k in self._keepers() if k.stage is not Stage.UP]
             self._reporter.say(f"{phase}: {', '.join(down)}" if down else str(phase))
         self.phase = phase
