@@ -48,6 +48,9 @@ class SilentProgress:
         del stage, done_bytes, total_bytes
 
 
+SILENT = SilentProgress()
+
+
 @dataclass(frozen=True)
 class EmbeddedModel:
     """A model that travels as one GGUF file inside a wheel.
@@ -88,7 +91,7 @@ class Marker:
     file_bytes: dict[str, int]
 
 
-def resolve_model(name: str, progress: Progress) -> str:
+def resolve_model(name: str, progress: Progress = SILENT) -> str:
     """What to pass to SGLang for `--model name`: an embedded model's folder, else `name` itself.
 
     Fetches an embedded model that is not in the cache; raises ConfigError when that is impossible.
@@ -104,7 +107,7 @@ def is_cached(name: str) -> bool:
     return is_published(model, locate_folder(model, locate_cache(os.environ)))
 
 
-def fetch_model(name: str, progress: Progress) -> Path:
+def fetch_model(name: str, progress: Progress = SILENT) -> Path:
     """The folder of the embedded model `name`, fetched and converted first where it is missing."""
     return fetch_embedded(find_embedded(name), locate_cache(os.environ), progress)
 
