@@ -22,10 +22,18 @@ def read_proof(scheduler: Any) -> EngineProof:
     return EngineProof(
         pid=os.getpid(),
         scheduler_class=qualified_name(type(scheduler)),
-        attention_backend=qualified_name(type(runner.attn_backend)),
+        attention_backend=_describe_attention(runner),
         platform=qualified_name(type(current_platform)),
         device=str(scheduler.device),
         sglang_version=sglang.__version__,
         tp_size=scheduler.tp_size,
         page_size=scheduler.page_size,
     )
+
+
+def _describe_attention(runner: Any) -> str:
+    """The registered name, both of them where prefill and decode differ, and the class."""
+    names = dict.fromkeys(
+        (runner.prefill_attention_backend_str, runner.decode_attention_backend_str)
+    )
+    return f"{'+'.join(names)} ({qualified_name(type(runner.attn_backend))})"

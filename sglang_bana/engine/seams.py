@@ -130,6 +130,8 @@ _SCHEDULER_ATTRIBUTES = (
     "pool_stats_observer.get_pool_stats",
     "pool_stats_observer.max_total_num_tokens",
     "tp_worker.model_runner.attn_backend",
+    "tp_worker.model_runner.prefill_attention_backend_str",
+    "tp_worker.model_runner.decode_attention_backend_str",
     "tp_size",
     "page_size",
     "device",
@@ -138,9 +140,19 @@ _SCHEDULER_ATTRIBUTES = (
 
 def check_seams(role: Role) -> None:
     """SeamError at the first seam of `role` that is missing or different."""
-    _check_version()
+    check_version()
     for seam in _SEAMS[role]:
         _check_seam(seam)
+
+
+def check_version() -> None:
+    """SeamError unless exactly the pinned SGLang is installed; imports nothing of it."""
+    try:
+        found = version("sglang")
+    except PackageNotFoundError:
+        found = "none"
+    if found != SGLANG_VERSION:
+        _fail("sglang", f"version {found}", f"version {SGLANG_VERSION}")
 
 
 def check_scheduler_object(scheduler: Any) -> None:
@@ -151,15 +163,6 @@ def check_scheduler_object(scheduler: Any) -> None:
             if not hasattr(found, name):
                 _fail(f"scheduler.{path}", f"no attribute {name!r}", "that attribute")
             found = getattr(found, name)
-
-
-def _check_version() -> None:
-    try:
-        found = version("sglang")
-    except PackageNotFoundError:
-        found = "none"
-    if found != SGLANG_VERSION:
-        _fail("sglang", f"version {found}", f"version {SGLANG_VERSION}")
 
 
 def _check_seam(seam: Seam) -> None:

@@ -50,24 +50,33 @@ def main(argv: list[str]) -> int:
     try:
         spec = read_instance_spec()
         settle(spec.parent_pid)
-        os.environ[_SERVE_PID_ENV] = str(os.getpid())
-        use_temporary_folder(_folder_of(spec))
-        if spec.engine.force_cpu:
-            # SGLang asks torch for a GPU before it asks the platform.
-            os.environ.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
-        server_args = _prepare(argv, spec)
+        return _run(argv, spec)
     except BanaError as error:
         refuse(error)
-    return _serve(server_args, spec)
+
+
+def _run(argv: list[str], spec: InstanceSpec) -> int:
+    os.environ[_SERVE_PID_ENV] = str(os.getpid())
+    folder = temporary_folder(Path(spec.run_dir), spec.name)
+    use_temporary_folder(folder)
+    if spec.engine.force_cpu:
+        # SGLang asks torch for a GPU before it asks the platform.
+        os.environ.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
+    try:
+        return _serve(_prepare(argv, spec), spec)
+    finally:
+        sweep(folder)
+        remove_endpoint(spec.load_endpoint)
 
 
 def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
     """SGLang's arguments with bana's decisions in them; BanaError where they cannot stand."""
+    from sglang_bana.engine.seams import Role, check_seams, check_version
+
+    check_version()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
-    from sglang_bana.engine.seams import Role, check_seams
-
     check_seams(Role.MAIN)
     from sglang.srt.server_args import prepare_server_args
 
@@ -107,13 +116,7 @@ def _serve(server_args: Any, spec: InstanceSpec) -> int:
         return FAILED_STATUS
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
-        sweep(_folder_of(spec))
-        remove_endpoint(spec.load_endpoint)
     return 0
-
-
-def _folder_of(spec: InstanceSpec) -> Path:
-    return temporary_folder(Path(spec.run_dir), spec.name)
 
 
 def _hide_secret(secret: str) -> None:

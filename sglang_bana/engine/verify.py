@@ -31,18 +31,24 @@ def verify_hooks() -> None:
         )
 
 
-def verify_scheduler(scheduler: Any, expected: type, attention_backend: str | None) -> None:
+def verify_scheduler(scheduler: Any, expected: Any, attention_backend: str | None) -> None:
     """SeamError unless the built scheduler is what this instance was asked to run."""
     verify_hooks()
     check_scheduler_object(scheduler)
-    backend = type(scheduler.tp_worker.model_runner.attn_backend)
     if type(scheduler) is not expected:
         raise SeamError(
             f"the scheduler is a {qualified_name(type(scheduler))}, expected "
             f"{qualified_name(expected)}; another SGLang plugin replaces it: uninstall that one"
         )
-    if attention_backend == BANA_CPU and not backend.__module__.startswith("sglang_bana."):
+    if attention_backend == BANA_CPU:
+        _verify_attention(scheduler.tp_worker.model_runner)
+
+
+def _verify_attention(runner: Any) -> None:
+    kind = type(runner.attn_backend)
+    names = {runner.prefill_attention_backend_str, runner.decode_attention_backend_str}
+    if names != {BANA_CPU} or not kind.__module__.startswith("sglang_bana."):
         raise SeamError(
-            f"attention runs in {qualified_name(backend)} although {BANA_CPU} was asked for; "
-            "pass another --attention-backend or install sglang==0.5.23 anew"
+            f"attention runs in {qualified_name(kind)} under {sorted(names)} although {BANA_CPU} "
+            "was asked for; pass another --attention-backend or reinstall sglang==0.5.23"
         )
