@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import pytest
 START_DEADLINE_S = 240.0
 GONE_DEADLINE_S = 60.0
 MARK = "TEST_CLUSTER_MARK"
+FIXTURE_SEED = 20
 
 
 class RunningCluster:
@@ -147,3 +149,34 @@ def _stop(cluster: RunningCluster) -> None:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     assert left == {}, f"left running: {left}"
+
+
+@pytest.fixture(scope="session")
+def fixture_models() -> Path:
+    """Where fixture models are kept from run to run, keyed by what they are made from."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bana" / "fixtures"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def llama_fixture(fixture_models: Path) -> Path:
+    """A small Llama-shaped model in fp32."""
+    return _ensure_fixture(fixture_models, "llama")
+
+
+@pytest.fixture(scope="session")
+def qwen3_fixture(fixture_models: Path) -> Path:
+    """A small Qwen3-shaped model in fp32."""
+    return _ensure_fixture(fixture_models, "qwen3")
+
+
+def _ensure_fixture(folder: Path, kind: str) -> Path:
+    from sglang_bana.engine import fixtures
+
+    source = Path(fixtures.__file__).read_bytes()
+    key = hashlib.sha256(source).hexdigest()[:12]
+    model = folder / f"{kind}-{FIXTURE_SEED}-{key}"
+    if model.exists():
+        return model
+    return fixtures.make_fixture(fixtures.FixtureKind(kind), FIXTURE_SEED, model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -25,12 +24,10 @@ import zmq
 from bana.slo.wire import LoadReport, decode_load
 from sglang_bana import leftovers
 from sglang_bana.config import INSTANCE_ENV, EngineConfig, InstanceSpec, write_private
-from sglang_bana.engine.fixtures import FixtureKind, make_fixture
 
 READY_DEADLINE_S = 240.0
 END_DEADLINE_S = 60.0
 SECRET = "the-secret-of-this-run"
-FIXTURE_SEED = 20
 
 
 class Instance:
@@ -124,26 +121,6 @@ StartInstance = Callable[..., AbstractContextManager[Instance]]
 
 
 @pytest.fixture(scope="session")
-def fixture_models() -> Path:
-    """Where fixture models are kept from run to run, keyed by what they are made from."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bana" / "fixtures"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def llama_fixture(fixture_models: Path) -> Path:
-    """A small Llama-shaped model in fp32."""
-    return _ensure_fixture(fixture_models, FixtureKind.LLAMA)
-
-
-@pytest.fixture(scope="session")
-def qwen3_fixture(fixture_models: Path) -> Path:
-    """A small Qwen3-shaped model in fp32."""
-    return _ensure_fixture(fixture_models, FixtureKind.QWEN3)
-
-
-@pytest.fixture(scope="session")
 def spawn_instance() -> StartInstance:
     """A function: model, arguments, engine config and environment in; a spawned instance out.
 
@@ -182,13 +159,6 @@ def start_instance(spawn_instance: StartInstance) -> StartInstance:
                 assert instance.stop() == 0, instance.log_tail()
 
     return start
-
-
-def _ensure_fixture(folder: Path, kind: FixtureKind) -> Path:
-    source = Path(sys.modules[FixtureKind.__module__].__file__ or "").read_bytes()
-    key = hashlib.sha256(source).hexdigest()[:12]
-    model = folder / f"{kind.value}-{FIXTURE_SEED}-{key}"
-    return model if model.exists() else make_fixture(kind, FIXTURE_SEED, model)
 
 
 def _spawn(
