@@ -24,8 +24,9 @@ from sglang_bana.router.intake import REQUEST_ID_HEADER, Intake, forward_headers
 from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
+from sglang_bana.router.losses import StreamCut
 from sglang_bana.router.metrics import RouterMetrics
-from sglang_bana.router.relay import Relay, StreamCut
+from sglang_bana.router.relay import Relay
 from sglang_bana.router.slo_edge import echo_slo
 from sglang_bana.router.sticky import StickyTable
 from sglang_bana.router.upstream import Message, Upstream
@@ -57,7 +58,7 @@ class FrontDoor:
         self._relay = Relay(
             self.board, self._dispatcher, ledger, upstream, self._aborts, self.metrics
         )
-        self._broadcast = Broadcast(self.board, upstream, config.limits.stall_timeout_s)
+        self._broadcast = Broadcast(self.board, upstream, config.limits.first_byte_timeout_s)
         books = Ledgers(
             self.board, self.flights, ledger, self._keyring, self._dispatcher, self.metrics
         )
@@ -95,7 +96,7 @@ class FrontDoor:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever happens."""
         delivery = Delivery(request)
-        endpoint = find_endpoint(request.path) or _UNKNOWN
+        endpoint = find_endpoint(request.rel_url.raw_path) or _UNKNOWN
         flight = Flight("", endpoint, Grant(), now_s := time.monotonic(), now_s)
         outcome = "ok"
         try:
@@ -170,6 +171,7 @@ class FrontDoor:
                 headers=retry_headers(self._limits.retry_after_s),
             )
         self.flights.admit(flight)
+        delivery.headers[REQUEST_ID_HEADER] = flight.request_id
         try:
             call = await self._intake.read_call(request, flight)
             delivery.headers[REQUEST_ID_HEADER] = flight.request_id
@@ -187,13 +189,13 @@ class FrontDoor:
     ) -> None:
         headers = forward_headers(request.headers, flight.request_id)
         body = await self._intake.read_body(request)
-        message = Message(request.method, request.raw_path, headers, body or None)
+        message = Message(request.method, request.rel_url.raw_path_qs, headers, body or None)
         await self._broadcast.broadcast(message, delivery)
 
     async def _answer_locally(
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
-        await self.local.answer(request, flight.grant, delivery)
+        await self.local.answer(request, flight, delivery)
 
     async def _answer_refused(self, request: web.BaseRequest, flight: Flight, _: Delivery) -> None:
         code = "path_unknown" if flight.endpoint is _UNKNOWN else "path_refused"
@@ -221,10 +223,3 @@ class FrontDoor:
             await asyncio.sleep(KEYS_CHECK_S)
             if self._keyring.reload():
                 _LOG.info("the keys file was read again")
-
-
-def build_app(door: FrontDoor, max_body_bytes: int) -> web.Application:
-    """The aiohttp application: one handler, because the endpoint table decides."""
-    app = web.Application(client_max_size=max_body_bytes)
-    app.router.add_route("*", "/{path:.*}", door.answer)
-    return app

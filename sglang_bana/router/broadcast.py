@@ -11,6 +11,7 @@ import msgspec
 from sglang_bana.router.delivery import Delivery
 from sglang_bana.router.errors import ErrorBody
 from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.redact import redact_value
 from sglang_bana.router.upstream import Message, Upstream
 from sglang_bana.status import InstanceState
 
@@ -67,7 +68,8 @@ class Broadcast:
             return InstanceAnswer(None, error=f"no answer within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
             return InstanceAnswer(None, error=f"{type(error).__name__}: {error}")
-        return InstanceAnswer(status, _read_body(headers, body))
+        told = redact_value(_read_body(headers, body), instance.spec.secret)
+        return InstanceAnswer(status, told)
 
 
 def _read_body(headers: Mapping[str, str], body: bytes) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 
 from bana.slo.limits import Slo
 from sglang_bana.router.body import (
@@ -18,6 +19,8 @@ from sglang_bana.router.endpoints import Endpoint, RidCarrier, SloCarrier
 from sglang_bana.router.ids import mint_rid
 from sglang_bana.router.instances import Instance
 from sglang_bana.router.upstream import Message
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class Promise:
 
     def __init__(self, boot_id: str) -> None:
         self._boot_id = boot_id
+
+    @classmethod
+    def of_this_host(cls) -> Promise:
+        """For this boot of this host, within which CLOCK_MONOTONIC times are comparable."""
+        return cls(BOOT_ID_FILE.read_text(encoding="ascii").strip())
 
     def params(
         self, slo: Slo, arrival_s: float, now_s: float, instance: Instance

@@ -44,7 +44,7 @@ class Delivery:
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._request = request
-        self.headers: dict[str, str] = {}
+        self.headers: dict[str, str] = {"Server": "bana"}
         self.response: web.StreamResponse | None = None
         self._is_events = False
         self._held = b""

@@ -223,7 +223,7 @@ TABLE: tuple[Endpoint, ...] = (
     _local("/health_generate"),
     _local("/ping"),
     _local("/"),
-    _local("/metrics"),
+    _local("/metrics", Access.USER),
     _local("/v1/loads", Access.USER),
     _local("/abort_request", Access.USER, _POST),
     _local("/bana/status", Access.CONTROL),
@@ -244,6 +244,9 @@ TABLE: tuple[Endpoint, ...] = (
     _refused("/get_remote_instance_transfer_engine_info", _GET, _RANKS),
     _refused("/remote_instance_transfer_engine_info", _GET, _RANKS),
 )
+
+# What these tell includes the server's own keys, which have to be taken out.
+TELLS_SECRETS = frozenset({"/server_info", "/get_server_info"})
 
 _EXACT = {row.path: row for row in TABLE if "{" not in row.path}
 

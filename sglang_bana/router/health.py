@@ -17,7 +17,7 @@ from bana.slo.wire import LoadReport
 from sglang_bana.config import SupervisorConfig
 from sglang_bana.router.flights import FlightBoard
 from sglang_bana.router.instances import Instance, InstanceBoard
-from sglang_bana.router.upstream import UNREACHABLE, Message, Upstream
+from sglang_bana.router.upstream import UNREACHABLE, InstanceDied, Message, Upstream
 from sglang_bana.status import InstanceState
 
 EAGER_S = 0.2
@@ -96,10 +96,12 @@ class Health:
             )
             instance.is_bana = BANA_HEADER in headers
             # Servers without this path are ready once they answer.
-            self._board.observe_answer(instance, status in (200, 404), time.monotonic())
+            is_ready = status in (200, 404)
+            observe = self._board.observe_ready if is_ready else self._board.observe_answer
+            observe(instance, time.monotonic())
             if not instance.spec.load_endpoint:
                 await self._poll_loads(instance)
-        except UNREACHABLE:
+        except (*UNREACHABLE, InstanceDied):
             self._board.observe_refusal(instance)
         except (aiohttp.ClientError, OSError, TimeoutError):
             # Silence is judged by the watch.

@@ -80,12 +80,16 @@ class InstanceBoard:
         """The instances that may get new work, sorted by name."""
         return [i for i in self._instances.values() if i.state is InstanceState.UP]
 
-    def observe_answer(self, instance: Instance, is_ready: bool, now_s: float) -> None:  # noqa: FBT001
-        """It answered a probe; `is_ready` as it said itself."""
+    def observe_answer(self, instance: Instance, now_s: float) -> None:
+        """It answered a probe, ready or not."""
         instance.http_s = now_s
         if instance.state is InstanceState.DOWN:
             self._move(instance, InstanceState.STARTING)
-        if instance.state is InstanceState.STARTING and is_ready:
+
+    def observe_ready(self, instance: Instance, now_s: float) -> None:
+        """It answered a probe and says that it takes work."""
+        self.observe_answer(instance, now_s)
+        if instance.state is InstanceState.STARTING:
             # Its first report may be under way still; silence counts from here.
             instance.report_s = now_s
             self._move(instance, InstanceState.UP)

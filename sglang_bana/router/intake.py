@@ -88,14 +88,14 @@ class Intake:
         if fields is not None:
             self._salt(fields, endpoint, flight.grant)
             self._name(request, fields, flight)
-        if endpoint.prompt_fields:
+        if endpoint.prompt_fields or endpoint.media is Media.OPAQUE:
             words = _read_slo_words(fields or {}, endpoint.slo)
             flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
         hint = _read_hint(fields or {}, endpoint)
         return Call(
             endpoint=endpoint,
             method=request.method,
-            target=request.raw_path,
+            target=request.rel_url.raw_path_qs,
             headers=forward_headers(request.headers, flight.request_id),
             body=body or None,
             fields=fields,
@@ -153,7 +153,7 @@ class Intake:
         if endpoint.path == "/close_session":
             identifier = read_text(fields, "session_id")
         elif endpoint.kind is Kind.STICKY and endpoint.path.startswith("/v1/responses/"):
-            identifier = request.path.split("/")[3]
+            identifier = request.rel_url.raw_path.split("/")[3]
         elif endpoint.path == "/v1/responses":
             identifier = read_text(fields, "previous_response_id")
         elif "session_params" in fields:

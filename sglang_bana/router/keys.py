@@ -52,7 +52,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 _USER = frozenset({Access.PUBLIC, Access.USER})
-_CONTROL = frozenset({Access.PUBLIC, Access.CONTROL})
+_CONTROL = frozenset({Access.PUBLIC, Access.USER, Access.CONTROL})
 _ADMIN = frozenset(Access)
 _OPEN = Grant(access=_USER)
 _NOBODY = Grant()

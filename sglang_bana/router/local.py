@@ -17,7 +17,7 @@ from sglang_bana.router.delivery import Delivery
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import Access
 from sglang_bana.router.errors import ApiError
-from sglang_bana.router.flights import FlightBoard
+from sglang_bana.router.flights import Flight, FlightBoard
 from sglang_bana.router.health import BANA_HEADER
 from sglang_bana.router.instances import InstanceBoard
 from sglang_bana.router.keys import Grant, Keyring
@@ -76,10 +76,10 @@ class LocalAnswers:
             i.state is InstanceState.UP for i in self._books.board.all()
         )
 
-    async def answer(self, request: web.BaseRequest, grant: Grant, delivery: Delivery) -> None:
+    async def answer(self, request: web.BaseRequest, flight: Flight, delivery: Delivery) -> None:
         """Answer one of the paths; readiness is the answer of all other probes."""
-        found = self._answers.get(request.path, self._answer_ready)
-        await found(request, grant, delivery)
+        found = self._answers.get(flight.endpoint.path, self._answer_ready)
+        await found(request, flight.grant, delivery)
 
     def status(self) -> FrontDoorStatus:
         """What `/bana/status` tells."""

@@ -7,26 +7,20 @@ first SIGTERM or SIGINT and exits at once on the second.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import msgspec
-from aiohttp import web
 
 from bana.slo.errors import BanaError
 from sglang_bana.config import FrontDoorSpec
 from sglang_bana.lifeline import die_with_parent
-from sglang_bana.router.app import FrontDoor, build_app
-from sglang_bana.router.upstream import Upstream
+from sglang_bana.router.serving import run_door
 
-BACKLOG = 4096
-CLIENT_IDLE_S = 75.0
 EXIT_USAGE = 2
 EXIT_FORCED = 130
 _GC_THRESHOLDS = (50_000, 20, 50)
@@ -59,35 +53,16 @@ async def serve(spec: FrontDoorSpec) -> None:
     """Serve on the inherited socket until a signal has drained everything."""
     stopping = asyncio.Event()
     _listen_for_signals(stopping)
-    async with Upstream(spec.config.limits) as upstream:
-        door = FrontDoor(spec, upstream)
-        runner = web.AppRunner(
-            build_app(door, spec.config.limits.max_body_bytes),
-            handle_signals=False,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=CLIENT_IDLE_S,
-            shutdown_timeout=1.0,
-        )
-        await runner.setup()
-        background = asyncio.create_task(door.run())
-        background.add_done_callback(lambda _: stopping.set())
-        try:
-            listener = socket.socket(fileno=spec.listen_fd)
-            await web.SockSite(runner, listener, backlog=BACKLOG).start()
-            # Start-up objects live as long as the process: keep them out of every collection.
-            gc.freeze()
-            gc.set_threshold(*_GC_THRESHOLDS)
-            _LOG.info("the front door serves %d instances", len(door.board.all()))
-            await stopping.wait()
-            if not background.done():
-                _LOG.info("draining %d requests", len(door.flights))
-                await door.drain()
-        finally:
-            await runner.cleanup()
-            background.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await background
+    async with run_door(spec) as running:
+        running.background.add_done_callback(lambda _: stopping.set())
+        # Start-up objects live as long as the process: keep them out of every collection.
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        _LOG.info("the front door serves %d instances", len(spec.upstreams))
+        await stopping.wait()
+        if not running.background.done():
+            _LOG.info("draining %d requests", len(running.door.flights))
+            await running.door.drain()
 
 
 def _listen_for_signals(stopping: asyncio.Event) -> None:

@@ -17,17 +17,18 @@ def redact_info(body: bytes, secret: str) -> bytes:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return b"{}"
-    return msgspec.json.encode(_redact(found, secret))
+    return msgspec.json.encode(redact_value(found, secret))
 
 
-def _redact(value: object, secret: str) -> object:
+def redact_value(value: object, secret: str) -> object:
+    """A decoded JSON value without secrets."""
     if isinstance(value, dict):
         return {
-            name: REDACTED if inner and _is_secret(name) else _redact(inner, secret)
+            name: REDACTED if inner and _is_secret(name) else redact_value(inner, secret)
             for name, inner in value.items()
         }
     if isinstance(value, list):
-        return [_redact(inner, secret) for inner in value]
+        return [redact_value(inner, secret) for inner in value]
     if isinstance(value, str) and secret and secret in value:
         return value.replace(secret, REDACTED)
     return value

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from enum import StrEnum
 
 import aiohttp
 
@@ -18,32 +17,19 @@ from sglang_bana.router.abort import AbortQueue
 from sglang_bana.router.call import Attempt, Call, Promise
 from sglang_bana.router.delivery import EVENT_STREAM, Delivery
 from sglang_bana.router.dispatch import Dispatcher
+from sglang_bana.router.endpoints import TELLS_SECRETS
 from sglang_bana.router.errors import ApiError, body_of, normalise_error
 from sglang_bana.router.flights import Cut, Flight, retry_headers
 from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.losses import Loss, Lost, StreamCut, explain_failure, judge_losses
 from sglang_bana.router.metrics import RouterMetrics
-from sglang_bana.router.upstream import BROKEN, UNREACHABLE, Upstream, read_up_to
+from sglang_bana.router.redact import redact_info
+from sglang_bana.router.upstream import UNREACHABLE, InstanceDied, Upstream, read_up_to
 from sglang_bana.status import InstanceState
 
 WHOLE_BYTES = 2**20
 MAX_ERROR_BYTES = 2**20
-MAX_ATTEMPTS = 2
-
-
-class Loss(StrEnum):
-    """Why an attempt ended before its first byte. Only a crash counts towards poison."""
-
-    UNREACHABLE = "unreachable"
-    CRASH = "crash"
-    MOVED = "moved"
-
-
-class Lost(Exception):
-    """The attempt failed while the client had seen nothing of an answer."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__(loss)
-        self.loss = loss
+MAX_INFO_BYTES = 64 * 2**20
 
 
 class Relay:
@@ -64,7 +50,7 @@ class Relay:
         self._upstream = upstream
         self._aborts = aborts
         self._metrics = metrics
-        self._promise = Promise(read_boot_id())
+        self._promise = Promise.of_this_host()
 
     async def relay(self, flight: Flight, call: Call, delivery: Delivery) -> None:
         """Answer `flight`; ApiError while nothing was sent, errors in the stream after that."""
@@ -79,7 +65,10 @@ class Relay:
             except Lost as lost:
                 losses.append(lost.loss)
                 excluded.add(instance.name)
-                self._judge_losses(flight, call, losses)
+                # Nobody else can answer for the owner of a session.
+                is_final = call.owner is not None
+                slack_s = 0.0 if is_final else flight.deadline_s - time.monotonic()
+                judge_losses(losses, slack_s)
             self._metrics.retries.labels(losses[-1]).inc()
 
     def _choose(self, flight: Flight, call: Call, excluded: set[str]) -> Instance:
@@ -99,27 +88,6 @@ class Relay:
         slo_class = "" if flight.slo is None else flight.slo.slo_class
         return self._dispatcher.choose(
             call.shape, call.prompt, slo_class, excluded, time.monotonic()
-        )
-
-    def _judge_losses(self, flight: Flight, call: Call, losses: list[Loss]) -> None:
-        """Return when the request may be sent once more; else ApiError."""
-        if losses.count(Loss.CRASH) >= 2:
-            raise ApiError(
-                502,
-                "poison_request",
-                "two instances broke down while they held this request; it is not tried again",
-                headers={"x-should-retry": "false"},
-            )
-        is_late = time.monotonic() >= flight.deadline_s
-        if len(losses) < MAX_ATTEMPTS and call.owner is None and not is_late:
-            return
-        raise ApiError(
-            503,
-            "instance_lost",
-            f"the instance was lost before it answered ({', '.join(losses)})"
-            + (" and the deadline has passed" if is_late else "")
-            + "; try again later",
-            headers=retry_headers(1.0),
         )
 
     async def _attempt(
@@ -170,7 +138,7 @@ class Relay:
             if response.status >= 400:
                 await self._deliver_error(flight, response, delivery)
             elif response.content_length is not None and not is_events:
-                await self._deliver_whole(flight, response, delivery)
+                await self._deliver_whole(flight, instance, response, delivery)
             else:
                 await self._deliver_stream(flight, response, b"", delivery)
         except BaseException:
@@ -196,10 +164,17 @@ class Relay:
         delivery.answer_error(response.status, error, kept)
 
     async def _deliver_whole(
-        self, flight: Flight, response: aiohttp.ClientResponse, delivery: Delivery
+        self,
+        flight: Flight,
+        instance: Instance,
+        response: aiohttp.ClientResponse,
+        delivery: Delivery,
     ) -> None:
-        body = await read_up_to(response, WHOLE_BYTES)
-        if response.content.at_eof():
+        tells_secrets = flight.endpoint.path in TELLS_SECRETS
+        body = await read_up_to(response, MAX_INFO_BYTES if tells_secrets else WHOLE_BYTES)
+        if tells_secrets:
+            body = redact_info(body, instance.spec.secret)
+        if tells_secrets or response.content.at_eof():
             self._mark_answered(flight)
             delivery.answer_whole(response.status, response.headers, body)
             return
@@ -240,9 +215,9 @@ class Relay:
         self, flight: Flight, instance: Instance, delivery: Delivery, error: Exception
     ) -> None:
         """Turn a failed attempt into a retry, an answer, or the end of a stream."""
-        if flight.cut is None and isinstance(error, UNREACHABLE):
+        if flight.cut is None and isinstance(error, (*UNREACHABLE, InstanceDied)):
             self._board.observe_refusal(instance)
-        failure = _explain(flight, instance, error)
+        failure = explain_failure(flight, instance, error)
         if not delivery.is_started:
             delivery.response = None
             flight.answered_s = None
@@ -253,42 +228,3 @@ class Relay:
             )
         await delivery.fail(body_of(failure))
         raise StreamCut(failure.code)
-
-
-class StreamCut(Exception):
-    """A stream that had begun ended with an error event; `code` says which."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-def _explain(flight: Flight, instance: Instance, error: Exception) -> Lost | ApiError:
-    if flight.cut is Cut.MOVED:
-        return Lost(Loss.MOVED)
-    if flight.cut is Cut.DRAIN:
-        return ApiError(
-            503,
-            "draining",
-            "the server is shutting down and its drain time is over",
-            headers=retry_headers(1.0),
-        )
-    if flight.cut is not None:
-        return ApiError(
-            504, flight.cut, f"instance {instance.name} sent nothing within the server's limit"
-        )
-    if isinstance(error, UNREACHABLE):
-        return Lost(Loss.UNREACHABLE)
-    if isinstance(error, BROKEN):
-        return Lost(Loss.CRASH)
-    return ApiError(
-        502,
-        "bad_instance_answer",
-        f"instance {instance.name} sent no valid HTTP answer: {type(error).__name__}",
-    )
-
-
-def read_boot_id() -> str:
-    """This boot of this host, for which CLOCK_MONOTONIC times are comparable."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()

@@ -27,6 +27,10 @@ BROKEN = (
 )
 
 
+class InstanceDied(aiohttp.ClientError):
+    """The instance took the request, broke the connection, and is not there any more."""
+
+
 class Message:
     """One request as it goes to an instance."""
 
@@ -59,7 +63,10 @@ class Upstream:
         await self._fresh.close()
 
     async def send(self, instance: Instance, message: Message) -> aiohttp.ClientResponse:
-        """The answer's head. UNREACHABLE: it never got the request; BROKEN: it may have."""
+        """The answer's head.
+
+        UNREACHABLE: the instance never got the request. BROKEN, InstanceDied: it may have.
+        """
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         try:
@@ -72,15 +79,14 @@ class Upstream:
             try:
                 return await self._request(self._fresh, instance, message)
             except UNREACHABLE:
-                # It took the request and is gone now.
-                raise stale from None
+                raise InstanceDied(str(stale)) from stale
 
     async def ask(
         self, instance: Instance, message: Message, timeout_s: float, max_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of a small exchange within `timeout_s`."""
+        """Status, headers and body of a small exchange within `timeout_s`; errors as for `send`."""
         async with asyncio.timeout(timeout_s):
-            response = await self._request(self._pooled, instance, message)
+            response = await self.send(instance, message)
             try:
                 return response.status, response.headers, await read_up_to(response, max_bytes)
             finally:

@@ -1,0 +1,240 @@
+"""The stub upstream itself: SGLang's paths without a model, with faults on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping
+
+import msgspec
+import zmq
+import zmq.asyncio
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from bana.eval.stub_records import (
+    Fault,
+    StubLog,
+    StubRequest,
+    StubSettings,
+    render_event,
+    render_whole,
+)
+from bana.slo.wire import EngineProof, LoadReport, encode_load
+
+MAX_LOG = 100_000
+MAX_BODY_BYTES = 256 * 2**20
+DONE = b"data: [DONE]\n\n"
+FOR_EVER_S = 86_400.0
+PROBES = frozenset({"/health", "/ready"})
+
+
+class _Broken(Exception):
+    """A fault has ended this exchange."""
+
+
+class StubServer:
+    """One stub. `app()` gives the aiohttp application; `log` and `settings` are live."""
+
+    def __init__(self, settings: StubSettings) -> None:
+        self.settings = settings
+        self.log = StubLog()
+        self._faults = 0
+        self._started_ns = time.time_ns()
+
+    def app(self) -> web.Application:
+        """The application with every path that the front door may ask for."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._demand_secret()])
+        generations = ("/generate", "/v1/completions", "/v1/chat/completions", "/v1/messages")
+        for path in (*generations, "/v1/responses", "/api/chat", "/v1/embeddings", "/invocations"):
+            app.router.add_post(path, self._generate)
+        app.router.add_post("/abort_request", self._abort)
+        app.router.add_get("/v1/models", self._list_models)
+        app.router.add_get("/v1/loads", self._tell_loads)
+        app.router.add_get("/server_info", self._tell_server)
+        for path in ("/ready", "/health"):
+            app.router.add_get(path, self._tell_ready)
+        app.router.add_post("/stub/settings", self._change)
+        app.router.add_get("/stub/log", self._tell_log)
+        app.router.add_route("*", "/{path:.*}", self._echo)
+        return app
+
+    @property
+    def is_report_wanted(self) -> bool:
+        """Whether this stub publishes load reports."""
+        return bool(self.settings.load_endpoint)
+
+    async def publish(self) -> None:
+        """Publish load reports as an instance does, until cancelled."""
+        with zmq.asyncio.Context() as context, context.socket(zmq.PUB) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.bind(self.settings.load_endpoint)
+            sequence = 0
+            while True:
+                sequence += 1
+                await socket.send(encode_load(self._report(sequence)))
+                await asyncio.sleep(self.settings.report_interval_s)
+
+    def _demand_secret(self) -> Middleware:
+        @web.middleware
+        async def demand(request: web.Request, handler: Handler) -> web.StreamResponse:
+            secret = self.settings.secret
+            is_open = request.path in PROBES or request.path.startswith("/stub/")
+            is_known = request.headers.get("Authorization") == f"Bearer {secret}"
+            if secret and not is_open and not is_known:
+                return web.json_response({"error": "Unauthorized"}, status=401)
+            return await handler(request)
+
+        return demand
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        body = msgspec.json.decode(raw)
+        entry = self._note(request, body)
+        fault = self._next_fault(raw)
+        self.log.generating += 1
+        try:
+            answer = await self._answer(request, body, fault)
+            entry.outcome = "ok"
+        except _Broken:
+            entry.outcome = "fault"
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
+        except (asyncio.CancelledError, ConnectionError):
+            entry.outcome = "cancelled"
+            raise
+        finally:
+            self.log.generating -= 1
+        return answer
+
+    async def _answer(
+        self, request: web.Request, body: Mapping[str, object], fault: Fault
+    ) -> web.StreamResponse:
+        await self._suffer_early(fault)
+        if fault is Fault.FLAT_ERROR:
+            flat = {"object": "error", "message": "too long", "type": "BadRequest", "code": 400}
+            return web.json_response({**flat, "param": None}, status=400)
+        if body.get("stream"):
+            return await self._stream(request, body, fault)
+        settings = self.settings
+        await asyncio.sleep(settings.first_delay_s + settings.chunks * settings.chunk_interval_s)
+        return web.json_response(render_whole(request.path, body, settings))
+
+    async def _suffer_early(self, fault: Fault) -> None:
+        if fault is Fault.CLOSE_EARLY:
+            raise _Broken
+        if fault is Fault.HANG:
+            await asyncio.sleep(FOR_EVER_S)
+        if fault is Fault.EXIT:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def _stream(
+        self, request: web.Request, body: Mapping[str, object], fault: Fault
+    ) -> web.StreamResponse:
+        settings = self.settings
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await asyncio.sleep(settings.first_delay_s)
+        for place in range(settings.chunks):
+            if place:
+                await asyncio.sleep(settings.chunk_interval_s)
+                await self._suffer_midway(fault, response)
+            await response.write(render_event(request.path, body, place, settings.name))
+        await response.write(DONE)
+        await response.write_eof()
+        return response
+
+    async def _suffer_midway(self, fault: Fault, response: web.StreamResponse) -> None:
+        if fault is Fault.CLOSE_MIDWAY:
+            raise _Broken
+        if fault is Fault.CUT_EVENT:
+            await response.write(b'data: {"id": "cut in the mid')
+            await asyncio.sleep(0.05)
+            raise _Broken
+        if fault is Fault.HANG_MIDWAY:
+            await asyncio.sleep(FOR_EVER_S)
+        if fault is Fault.GARBAGE:
+            await response.write(b"\x00\xff not an event\n\n")
+
+    async def _abort(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if len(self.log.aborts) < MAX_LOG:
+            self.log.aborts.append(str(body.get("rid")))
+        return web.Response()
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        self._note(request, None)
+        model = {"id": "stub-model", "object": "model", "owned_by": self.settings.name}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _tell_loads(self, _: web.Request) -> web.Response:
+        load = {"dp_rank": 0, "num_running_reqs": self.log.generating, "num_waiting_reqs": 0}
+        return web.json_response({"loads": [load]})
+
+    async def _tell_server(self, request: web.Request) -> web.Response:
+        self._note(request, None)
+        command = f"serve --api-key {self.settings.secret}"
+        return web.json_response({"api_key": self.settings.secret, "launch_command": command})
+
+    async def _tell_ready(self, _: web.Request) -> web.Response:
+        return web.Response(status=200 if self.settings.is_ready else 503)
+
+    async def _change(self, request: web.Request) -> web.Response:
+        changes = await request.json()
+        merged = {**msgspec.to_builtins(self.settings), **changes}
+        self.settings = msgspec.convert(merged, StubSettings)
+        self._faults = 0
+        return web.json_response(msgspec.to_builtins(self.settings))
+
+    async def _tell_log(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self.log), content_type="application/json")
+
+    async def _echo(self, request: web.Request) -> web.Response:
+        """Any other path answers with what it was sent and by whom."""
+        raw = await request.read()
+        try:
+            body = msgspec.json.decode(raw) if raw else None
+        except msgspec.DecodeError:
+            body = raw.decode(errors="replace")
+        self._note(request, body)
+        if request.path == "/open_session" and isinstance(body, dict):
+            return web.json_response(body.get("session_id"))
+        return web.json_response(
+            {"path": request.path, "instance": self.settings.name, "body": body}
+        )
+
+    def _note(self, request: web.Request, body: object) -> StubRequest:
+        entry = StubRequest(request.method, request.path, dict(request.headers), body)
+        if len(self.log.requests) < MAX_LOG:
+            self.log.requests.append(entry)
+        return entry
+
+    def _next_fault(self, raw: bytes) -> Fault:
+        settings = self.settings
+        is_meant = not settings.poison or settings.poison.encode() in raw
+        if settings.fault is Fault.NONE or not is_meant or self._faults >= settings.fault_limit:
+            return Fault.NONE
+        self._faults += 1
+        return settings.fault
+
+    def _report(self, sequence: int) -> LoadReport:
+        now_s = time.monotonic()
+        return LoadReport(
+            instance=self.settings.name,
+            epoch=self._started_ns,
+            sequence=sequence,
+            time_s=now_s,
+            last_pass_s=now_s,
+            running_requests=self.log.generating,
+            waiting_requests=0,
+            waiting_uncached_tokens=0,
+            prefilling_tokens=0,
+            used_tokens=0,
+            capacity_tokens=0,
+            prefill_tokens_total=0,
+            decode_tokens_total=0,
+            proof=EngineProof(os.getpid(), "StubServer", "none", "none", "cpu", "stub", 1, 1),
+        )

@@ -1,0 +1,82 @@
+"""How an attempt can fail, and what that means for its request."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sglang_bana.router.errors import ApiError
+from sglang_bana.router.flights import Cut, Flight, retry_headers
+from sglang_bana.router.instances import Instance
+from sglang_bana.router.upstream import BROKEN, UNREACHABLE, InstanceDied
+
+MAX_ATTEMPTS = 2
+
+
+class Loss(StrEnum):
+    """Why an attempt ended before its first byte. Only a crash counts towards poison."""
+
+    UNREACHABLE = "unreachable"
+    CRASH = "crash"
+    MOVED = "moved"
+
+
+class Lost(Exception):
+    """The attempt failed while the client had seen nothing of an answer."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss)
+        self.loss = loss
+
+
+class StreamCut(Exception):
+    """A stream that had begun ended with an error event; `code` says which."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def explain_failure(flight: Flight, instance: Instance, error: Exception) -> Lost | ApiError:
+    """What a failed attempt means while its client has seen nothing of an answer."""
+    if flight.cut is Cut.MOVED:
+        return Lost(Loss.MOVED)
+    if flight.cut is Cut.DRAIN:
+        return ApiError(
+            503,
+            "draining",
+            "the server is shutting down and its drain time is over",
+            headers=retry_headers(1.0),
+        )
+    if flight.cut is not None:
+        return ApiError(
+            504, flight.cut, f"instance {instance.name} sent nothing within the server's limit"
+        )
+    if isinstance(error, UNREACHABLE):
+        return Lost(Loss.UNREACHABLE)
+    if isinstance(error, (*BROKEN, InstanceDied)):
+        return Lost(Loss.CRASH)
+    return ApiError(
+        502,
+        "bad_instance_answer",
+        f"instance {instance.name} sent no valid HTTP answer: {type(error).__name__}",
+    )
+
+
+def judge_losses(losses: list[Loss], slack_s: float) -> None:
+    """Return when the request may be sent once more; ApiError when it may not."""
+    if losses.count(Loss.CRASH) >= MAX_ATTEMPTS:
+        raise ApiError(
+            502,
+            "poison_request",
+            "two instances broke down while they held this request; it is not tried again",
+            headers={"x-should-retry": "false"},
+        )
+    if len(losses) < MAX_ATTEMPTS and slack_s > 0:
+        return
+    raise ApiError(
+        503,
+        "instance_lost",
+        f"the instance was lost before it answered ({', '.join(losses)}) and no retry is "
+        "left for this one; try again later",
+        headers=retry_headers(1.0),
+    )

@@ -1,0 +1,215 @@
+"""A front door on stub instances: inside the test's event loop, or as its own process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from bana.eval.stub import RunningStub, StubSettings, run_stub
+from sglang_bana.config import BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
+from sglang_bana.router.serving import RunningDoor, run_door
+
+SECRET = "the-secret-of-this-run"
+CONTROL = "the-control-key"
+PATIENCE_S = 30.0
+CHAT = "/v1/chat/completions"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@dataclasses.dataclass
+class Harness:
+    """A running front door, its stubs, and a client session on it."""
+
+    url: str
+    client: aiohttp.ClientSession
+    stubs: Sequence[RunningStub]
+    running: RunningDoor | None = None
+    process: subprocess.Popen[bytes] | None = None
+
+    async def post(
+        self, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        own = {"Content-Type": "application/json", **(headers or {})}
+        async with self.client.post(self.url + path, data=data, headers=own) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+        async with self.client.get(self.url + path, headers=headers) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def status(self) -> Any:
+        return (await self.get("/bana/status", {"Authorization": f"Bearer {CONTROL}"})).json()
+
+    async def states(self) -> dict[str, str]:
+        return {i["name"]: i["state"] for i in (await self.status())["instances"]}
+
+    async def wait_until(self, check: Callable[[], Any]) -> None:
+        """Until `check`, which may be a coroutine function, is true; fails after a while."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            found = check()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return
+            assert time.monotonic() < deadline_s, "it did not happen in time"
+            await asyncio.sleep(0.02)
+
+    async def wait_states(self, **wanted: str) -> None:
+        async def is_reached() -> bool:
+            return await self.states() == wanted
+
+        await self.wait_until(is_reached)
+
+    def seen(self, path: str) -> list[Any]:
+        """What the stubs were asked under `path`."""
+        return [r for s in self.stubs for r in s.server.log.requests if r.path == path]
+
+    def aborts(self) -> list[str]:
+        return [rid for stub in self.stubs for rid in stub.server.log.aborts]
+
+
+@dataclasses.dataclass
+class Reply:
+    """One complete answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        return self.json()["error"]
+
+    @property
+    def code(self) -> str:
+        return str(self.error["code"])
+
+
+def listen() -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
+    return listener
+
+
+def make_spec(
+    stubs: Sequence[tuple[str, str]], config: BanaConfig, fd: int, run_dir: Path, **upstream: Any
+) -> FrontDoorSpec:
+    specs = tuple(UpstreamSpec(name, url, secret=SECRET, **upstream) for name, url in stubs)
+    return FrontDoorSpec(config, specs, fd, str(run_dir), os.getpid(), CONTROL)
+
+
+def parse_config(tables: Mapping[str, object]) -> BanaConfig:
+    return msgspec.convert(tables, BanaConfig)
+
+
+@contextlib.asynccontextmanager
+async def open_client() -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def open_door(
+    tmp_path: Path,
+    *settings: StubSettings,
+    upstream: Mapping[str, Any] | None = None,
+    **tables: object,
+) -> AsyncIterator[Harness]:
+    """A front door in this event loop, once all its ready stubs are up."""
+    async with contextlib.AsyncExitStack() as stack:
+        wanted = settings or (StubSettings(name="a"), StubSettings(name="b"))
+        named = [msgspec.structs.replace(s, secret=SECRET) for s in wanted]
+        stubs = [await stack.enter_async_context(run_stub(s)) for s in named]
+        listener = listen()
+        pairs = [(s.server.settings.name, s.url) for s in stubs]
+        config = parse_config(tables)
+        extra = dict(upstream or {})
+        if named[0].load_endpoint:
+            specs = tuple(
+                UpstreamSpec(s.name, stub.url, load_endpoint=s.load_endpoint, secret=SECRET)
+                for s, stub in zip(named, stubs, strict=True)
+            )
+            spec = FrontDoorSpec(config, specs, 0, str(tmp_path), os.getpid(), CONTROL)
+        else:
+            spec = make_spec(pairs, config, 0, tmp_path, **extra)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        spec = msgspec.structs.replace(spec, listen_fd=listener.detach())
+        running = await stack.enter_async_context(run_door(spec))
+        client = await stack.enter_async_context(open_client())
+        harness = Harness(url, client, stubs, running=running)
+        states = {s.name: "up" if s.is_ready else "starting" for s in named}
+        await harness.wait_states(**states)
+        yield harness
+
+
+@contextlib.asynccontextmanager
+async def start_door(
+    tmp_path: Path,
+    pairs: Sequence[tuple[str, str]],
+    environment: Mapping[str, str] | None = None,
+    **tables: object,
+) -> AsyncIterator[Harness]:
+    """A front door as its own process on the servers in `pairs`."""
+    with listen() as listener:
+        path = tmp_path / "front_door.json"
+        config = parse_config(tables)
+        write_private(path, make_spec(pairs, config, listener.fileno(), tmp_path))
+        with open(tmp_path / "front_door.log", "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "sglang_bana.router.main", str(path)],
+                pass_fds=[listener.fileno()],
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+            )
+        try:
+            async with open_client() as client:
+                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+                harness = Harness(url, client, (), process=process)
+                await harness.wait_until(lambda: _is_ready(harness))
+                yield harness
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def _is_ready(harness: Harness) -> bool:
+    assert harness.process is not None
+    assert harness.process.poll() is None, "the front door ended"
+    try:
+        return (await harness.get("/readyz")).status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
+    """`door(*stub settings, **config tables)`: see `open_door`."""
+    return lambda *settings, **tables: open_door(tmp_path, *settings, **tables)
+
+
+@pytest.fixture
+def door_process(
+    tmp_path: Path,
+) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
+    """`door_process(pairs, **config tables)`: see `start_door`."""
+    return lambda pairs, **tables: start_door(tmp_path, pairs, **tables)
