@@ -1,0 +1,189 @@
+"""Runs a benchmark by name: settings, resumption, pairs, report.
+
+    settings + source + machine = key ──▶ trials (taken, or kept) ──▶ figures ──▶ report
+
+A quick run is a smoke: its figures carry no verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from bana.eval.bench.facts import describe_machine, read_source
+from bana.eval.bench.pairs import (
+    MeasureRun,
+    Pair,
+    PairPlan,
+    Run,
+    join_pair,
+    plan_runs,
+    split_pair,
+)
+from bana.eval.bench.trials import (
+    TrialLog,
+    Values,
+    open_trials,
+    partial_path,
+    trials_path,
+)
+from bana.slo.errors import ConfigError
+from bana.slo.figures import BenchReport, Figure
+
+Say = Callable[[str], None]
+
+
+class Scale(StrEnum):
+    """How long to measure: a smoke of a minute, the default, or longer."""
+
+    QUICK = "quick"
+    DEFAULT = "default"
+    FULL = "full"
+
+
+class Earlier(StrEnum):
+    """What becomes of the trials of an interrupted run."""
+
+    RESUME = "resume"
+    DISCARD = "discard"
+
+
+class BenchRequest(msgspec.Struct, frozen=True):
+    """What the user asked for."""
+
+    output: Path
+    seed: int = 0
+    scale: Scale = Scale.DEFAULT
+    earlier: Earlier = Earlier.RESUME
+
+
+class Session:
+    """What a running benchmark measures through: resumed trials are recalled, not repeated."""
+
+    def __init__(self, request: BenchRequest, log: TrialLog, say: Say) -> None:
+        self.request = request
+        self.say = say
+        self._log = log
+
+    def run_trial(self, name: str, measure: Callable[[], Values]) -> Values:
+        """One measurement, or what it gave before the interruption."""
+        known = self._log.recall(name)
+        if known is not None:
+            self.say(f"{name}: kept from the interrupted run")
+            return known
+        values = measure()
+        self._log.append(name, values)
+        self.say(f"{name}: " + _list_values(values))
+        return values
+
+    def run_pairs(self, plan: PairPlan, measure: MeasureRun) -> list[Pair]:
+        """All pairs of `plan`, alternating; a pair that was cut off is taken again as a whole."""
+        pairs = []
+        for order in plan_runs(plan):
+            name = f"{plan.name} {order[0].index + 1}/{plan.pairs}"
+            flat = self.run_trial(name, partial(_take_pair, plan, order, measure))
+            pairs.append(split_pair(plan, flat))
+        return pairs
+
+    def seed_of(self, index: int) -> int:
+        """The seed of repetition `index`, the same for both sides of a pair."""
+        return self.request.seed * 1_000 + index
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """One benchmark: what it answers, the settings of a scale, and how it is taken."""
+
+    help: str
+    settings: Callable[[Scale], Mapping[str, object]]
+    measure: Callable[[Session], Mapping[str, Figure]]
+
+
+def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
+    """Measure, write the report to `request.output` and return it.
+
+    ConfigError when the output cannot be written, BenchError when the run is invalid. On an
+    interruption the trials taken so far stay beside the output.
+    """
+    output = request.output
+    if not output.parent.is_dir() or output.is_dir():
+        raise ConfigError(f"cannot write --json {output}: name a file in an existing folder")
+    unfinished = partial_path(output)
+    blank = _describe_run(bench, request)
+    with _interruptible(), open_trials(unfinished, _key_run(blank)) as log:
+        if request.earlier is Earlier.DISCARD:
+            log.clear()
+        elif len(log):
+            say(f"resuming: {len(log)} trials kept from an interrupted run (--fresh discards them)")
+        figures = bench.measure(Session(request, log, say))
+        report = msgspec.structs.replace(blank, figures=_claim(figures, request.scale))
+        write_report(output, report)
+        unfinished.replace(trials_path(output))
+    return report
+
+
+def _take_pair(plan: PairPlan, order: tuple[Run, Run], measure: MeasureRun) -> Values:
+    return join_pair(plan, {run.side: measure(run) for run in order})
+
+
+def write_report(output: Path, report: BenchReport) -> None:
+    """Put the report in place atomically."""
+    pending = output.with_name(output.name + ".pending")
+    with pending.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    pending.replace(output)
+
+
+def _describe_run(bench: Bench, request: BenchRequest) -> BenchReport:
+    settings = {"scale": request.scale.value, **bench.settings(request.scale)}
+    return BenchReport(
+        machine=describe_machine(),
+        commit=read_source().commit,
+        seed=request.seed,
+        settings=settings,
+        figures={},
+    )
+
+
+def _key_run(blank: BenchReport) -> str:
+    # Two dirty trees share a commit; the digest of their changes tells them apart.
+    identity = msgspec.json.encode([blank, read_source().digest], order="deterministic")
+    return hashlib.sha256(identity).hexdigest()[:16]
+
+
+def _claim(figures: Mapping[str, Figure], scale: Scale) -> dict[str, Figure]:
+    if scale is not Scale.QUICK:
+        return dict(figures)
+    return {name: msgspec.structs.replace(f, met=None) for name, f in figures.items()}
+
+
+def _list_values(values: Values) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does, so that what was started is stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,20 @@
+"""Every benchmark by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bana.eval.bench.harness import Bench
+from bana.eval.bench.router import ROUTER
+from bana.slo.errors import ConfigError, describe_unknown
+
+BENCHES: Mapping[str, Bench] = {
+    "router": ROUTER,
+}
+
+
+def find_bench(name: str) -> Bench:
+    """The benchmark of that name; ConfigError lists the known ones."""
+    if name not in BENCHES:
+        raise ConfigError(describe_unknown("benchmark", name, BENCHES))
+    return BENCHES[name]
