@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from bana.slo.errors import ConfigError
+from bana.slo.figures import BenchReport
+
+with warnings.catch_warnings():
+    # SGLang warns at import about accelerators that are not there.
+    warnings.simplefilter("ignore")
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    from sglang_bana.engine.attention_stand import Heads, StandPlan, Work, build_stand
+    from sglang_bana.engine.bench_attention import (
+        BenchOptions,
+        Clock,
+        run_attention_bench,
+        time_pairs,
+    )
+    from sglang_bana.engine.bench_attention_grid import Extent, list_cases
+
+MODULE = "sglang_bana.engine.bench_attention"
+
+
+def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-m", MODULE, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_a_quick_run_writes_figures_that_claim_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "attention.json"
+    done = run_module("--json", str(target), "--quick", "--seed", "3", "--clock", "cpu")
+
+    assert done.returncode == 0, done.stderr
+    report = msgspec.json.decode(target.read_bytes(), type=BenchReport)
+    assert report.seed == 3
+    assert (report.settings["extent"], report.settings["clock"]) == ("quick", "cpu")
+    assert set(report.figures) == {case.figure for case in list_cases(Extent.QUICK)}
+    for figure in report.figures.values():
+        assert 0 < figure.low <= figure.value <= figure.high
+        assert figure.aim is not None
+        assert figure.met is None
+    assert [path.name for path in tmp_path.iterdir()] == ["attention.json"]
+
+
+@pytest.mark.parametrize("folder", ["absent/attention.json", ""])
+def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path, folder: str) -> None:
+    done = run_module("--json", str(tmp_path / folder), "--quick")
+
+    assert done.returncode == 2
+    assert "name a file in an existing folder" in done.stderr
+
+
+@pytest.mark.parametrize("options", [{"pairs": 4}, {"threads": 0}, {"seed": -1}])
+def test_options_that_measure_nothing_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="pairs must be >= 5, threads >= 1 and seed >= 0"):
+        run_attention_bench(BenchOptions(extent=Extent.QUICK, **options), print)
+
+
+def test_the_grid_covers_what_the_aims_are_about() -> None:
+    cases = list_cases(Extent.WHOLE)
+    assert len({case.figure for case in cases}) == len(cases)
+    assert {case.figure for case in list_cases(Extent.QUICK)} < {case.figure for case in cases}
+    for case in cases:
+        works = case.plan.works
+        if case.plan.mode is ForwardMode.DECODE:
+            assert case.figure.startswith("decode_vs_torch_native[")
+            assert (case.aim.target, {work.new for work in works}) == (1.0, {1})
+        else:
+            assert case.figure.startswith("extend_vs_torch_native[")
+            longest = min(work.prefix for work in works)
+            assert case.aim.target == (2.0 if longest >= 1024 else 0.95)
+    batches = {len(case.plan.works) for case in cases if case.plan.mode is ForwardMode.DECODE}
+    assert batches == {1, 4, 8, 16}
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+def test_both_sides_of_a_pair_are_timed(clock: Clock) -> None:
+    plan = StandPlan(Heads(4, 2, 16), [Work(64, 8)], ForwardMode.EXTEND, torch.float32)
+    theirs, ours = time_pairs(build_stand(plan, 0), BenchOptions(pairs=5, clock=clock))
+
+    assert len(theirs) == len(ours) == 5
+    assert min(theirs) > 0
+    assert min(ours) > 0
