@@ -37,6 +37,7 @@ class StubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fault: Fault = Fault.NONE
     fault_limit: int = 1_000_000_000
     poison: str = ""
+    stream_type: str = "text/event-stream"
     is_ready: bool = True
     load_endpoint: str = ""
     report_interval_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1

@@ -135,7 +135,7 @@ class StubServer:
         self, request: web.Request, body: Mapping[str, object], fault: Fault
     ) -> web.StreamResponse:
         settings = self.settings
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": settings.stream_type})
         await response.prepare(request)
         await asyncio.sleep(settings.first_delay_s)
         for place in range(settings.chunks):

@@ -207,9 +207,10 @@ class FrontDoor:
         """An instance changed its state: move its waiting requests, forget what it held."""
         self.metrics.set_state(instance)
         _LOG.info("instance %s: %s -> %s", instance.name, old, instance.state)
-        if instance.state in (InstanceState.SUSPECT, InstanceState.DOWN):
-            self.flights.move_waiting(instance.name)
+        if instance.state is InstanceState.SUSPECT:
+            self.flights.move_waiting(instance.name, Cut.MOVED)
         if instance.state is InstanceState.DOWN:
+            self.flights.move_waiting(instance.name, Cut.CRASHED)
             self._dispatcher.forget_instance(instance.name)
 
     def _account(self, flight: Flight, outcome: str) -> None:

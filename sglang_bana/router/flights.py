@@ -24,6 +24,7 @@ class Cut(StrEnum):
     """Why the front door ended an attempt by itself."""
 
     MOVED = "moved"
+    CRASHED = "crashed"
     FIRST_BYTE = "first_byte_timeout"
     STALL = "stall_timeout"
     DRAIN = "draining"
@@ -54,11 +55,11 @@ class Flight:
         return float("inf") if self.slo is None else self.arrival_s + self.slo.ttft_s
 
     def cut_loose(self, why: Cut) -> None:
-        """End the attempt that is under way; without one, the next begins already cut."""
-        if self.cut is not None:
+        """End the attempt that is under way; draining ends the next one as well."""
+        if self.cut is not None or (self.scope is None and why is not Cut.DRAIN):
             return
         self.cut = why
-        if self.scope is not None and not self.scope.expired():
+        if self.scope is not None:
             self.scope.reschedule(asyncio.get_running_loop().time())
 
 
@@ -112,11 +113,11 @@ class FlightBoard:
             return False
         return True
 
-    def move_waiting(self, instance: str) -> int:
+    def move_waiting(self, instance: str, why: Cut) -> int:
         """Cut loose what waits for a first byte from `instance`; the number of requests."""
         waiting = [f for f in self if f.instance == instance and f.answered_s is None]
         for flight in waiting:
-            flight.cut_loose(Cut.MOVED)
+            flight.cut_loose(why)
         return len(waiting)
 
     def sweep(self, now_s: float) -> None:

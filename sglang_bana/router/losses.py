@@ -40,6 +40,8 @@ def explain_failure(flight: Flight, instance: Instance, error: Exception) -> Los
     """What a failed attempt means while its client has seen nothing of an answer."""
     if flight.cut is Cut.MOVED:
         return Lost(Loss.MOVED)
+    if flight.cut is Cut.CRASHED:
+        return Lost(Loss.CRASH)
     if flight.cut is Cut.DRAIN:
         return ApiError(
             503,

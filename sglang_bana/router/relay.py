@@ -99,14 +99,14 @@ class Relay:
         try:
             async with asyncio.timeout(None) as scope:
                 flight.scope = scope
-                if flight.cut is not None:
-                    scope.reschedule(asyncio.get_running_loop().time())
-                await self._exchange(flight, attempt, instance, delivery)
+                try:
+                    await self._exchange(flight, attempt, instance, delivery)
+                finally:
+                    flight.scope = None
             is_complete = True
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await self._mourn(flight, instance, delivery, error)
         finally:
-            flight.scope = None
             self._ledger.remove_dispatch(attempt.rid)
             if not is_complete:
                 self._aborts.send(instance, attempt.rids, time.monotonic() - sent_s)
@@ -121,7 +121,7 @@ class Relay:
         attempt = Attempt(call, instance, params, headers)
         flight.rid, flight.rids = attempt.rid, attempt.rids
         flight.instance, flight.touched_s = instance.name, now_s
-        if flight.cut is Cut.MOVED:
+        if flight.cut in (Cut.MOVED, Cut.CRASHED):
             flight.cut = None
         instance.dispatched_total += 1
         self._ledger.add_dispatch(attempt.rid, instance.name, call.shape.prompt_tokens, now_s)
@@ -130,6 +130,8 @@ class Relay:
     async def _exchange(
         self, flight: Flight, attempt: Attempt, instance: Instance, delivery: Delivery
     ) -> None:
+        if flight.cut is not None:
+            raise TimeoutError
         delivery.headers["x-bana-instance"] = instance.name
         delivery.headers["x-bana-rid"] = attempt.rid
         response = await self._upstream.send(instance, attempt.message)
@@ -215,9 +217,9 @@ class Relay:
         self, flight: Flight, instance: Instance, delivery: Delivery, error: Exception
     ) -> None:
         """Turn a failed attempt into a retry, an answer, or the end of a stream."""
+        failure = explain_failure(flight, instance, error)
         if flight.cut is None and isinstance(error, (*UNREACHABLE, InstanceDied)):
             self._board.observe_refusal(instance)
-        failure = explain_failure(flight, instance, error)
         if not delivery.is_started:
             delivery.response = None
             flight.answered_s = None

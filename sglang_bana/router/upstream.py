@@ -7,6 +7,7 @@ says nothing about the instance, so it is sent again on a fresh connection.
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Mapping
 
 import aiohttp
@@ -17,6 +18,7 @@ from sglang_bana.router.instances import Instance
 
 POOL_IDLE_S = 4.0
 STALE_WINDOW_S = 1.0
+LARGE_BYTES = 2**18
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 BROKEN = (
@@ -111,8 +113,11 @@ class Upstream:
         headers = dict(message.headers)
         if instance.spec.secret:
             headers["Authorization"] = f"Bearer {instance.spec.secret}"
+        body = message.body
+        # A large body is sent in parts, so that it does not hold up everybody else.
+        data = io.BytesIO(body) if body is not None and len(body) > LARGE_BYTES else body
         return await session.request(
-            message.method, url, headers=headers, data=message.body, allow_redirects=False
+            message.method, url, headers=headers, data=data, allow_redirects=False
         )
 
 

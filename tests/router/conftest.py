@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Harness:
     async def post(
         self, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
         own = {"Content-Type": "application/json", **(headers or {})}
         async with self.client.post(self.url + path, data=data, headers=own) as response:
             return Reply(response.status, response.headers, await response.read())
@@ -213,3 +214,40 @@ def door_process(
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
     """`door_process(pairs, **config tables)`: see `start_door`."""
     return lambda pairs, **tables: start_door(tmp_path, pairs, **tables)
+
+
+@dataclasses.dataclass
+class StubProcess:
+    """A stub as its own process."""
+
+    name: str
+    url: str
+    process: subprocess.Popen[bytes]
+
+
+def _start_stub(settings: StubSettings) -> StubProcess:
+    text = msgspec.json.encode(msgspec.structs.replace(settings, secret=SECRET)).decode()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bana.eval.stub", "--json-ready", "--settings", text],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    return StubProcess(settings.name, json.loads(process.stdout.readline())["url"], process)
+
+
+@pytest.fixture
+def stub_processes() -> Iterator[Callable[..., list[StubProcess]]]:
+    """`stub_processes(settings, …)` starts one process each."""
+    started: list[StubProcess] = []
+
+    def start(*settings: StubSettings) -> list[StubProcess]:
+        new = [_start_stub(s) for s in settings]
+        started.extend(new)
+        return new
+
+    yield start
+    for stub in started:
+        stub.process.kill()
+        stub.process.wait()
+        assert stub.process.stdout is not None
+        stub.process.stdout.close()
