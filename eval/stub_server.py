@@ -36,11 +36,15 @@ class _Broken(Exception):
 
 
 class StubServer:
-    """One stub. `app()` gives the aiohttp application; `log` and `settings` are live."""
+    """One stub. `app()` gives the aiohttp application; `log` and `settings` are live.
+
+    `is_muted` stops its load reports, as a scheduler that hangs would.
+    """
 
     def __init__(self, settings: StubSettings) -> None:
         self.settings = settings
         self.log = StubLog()
+        self.is_muted = False
         self._faults = 0
         self._started_ns = time.time_ns()
 
@@ -74,7 +78,8 @@ class StubServer:
             sequence = 0
             while True:
                 sequence += 1
-                await socket.send(encode_load(self._report(sequence)))
+                if not self.is_muted:
+                    await socket.send(encode_load(self._report(sequence)))
                 await asyncio.sleep(self.settings.report_interval_s)
 
     def _demand_secret(self) -> Middleware:

@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+
 from bana.eval.stub import RunningStub, StubSettings, run_stub
 from sglang_bana.config import BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
 from sglang_bana.router.serving import RunningDoor, run_door
@@ -39,6 +40,14 @@ class Harness:
     stubs: Sequence[RunningStub]
     running: RunningDoor | None = None
     process: subprocess.Popen[bytes] | None = None
+    log: Path = Path()
+    start: Callable[[], subprocess.Popen[bytes]] | None = None
+
+    async def restart(self) -> None:
+        """Start the process, anew if it had ended, and wait until it is ready."""
+        assert self.start is not None
+        self.process = self.start()
+        await self.wait_until(lambda: _is_ready(self))
 
     async def post(
         self, path: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -164,6 +173,18 @@ async def open_door(
 
 
 @contextlib.asynccontextmanager
+async def open_door_on(tmp_path: Path, url: str) -> AsyncIterator[Harness]:
+    """A front door in this event loop on one attached server elsewhere."""
+    listener = listen()
+    own = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    spec = make_spec([("far", url)], BanaConfig(), listener.detach(), tmp_path, local=False)
+    async with run_door(spec) as running, open_client() as client:
+        harness = Harness(own, client, (), running=running)
+        await harness.wait_states(far="up")
+        yield harness
+
+
+@contextlib.asynccontextmanager
 async def start_door(
     tmp_path: Path,
     pairs: Sequence[tuple[str, str]],
@@ -175,22 +196,26 @@ async def start_door(
         path = tmp_path / "front_door.json"
         config = parse_config(tables)
         write_private(path, make_spec(pairs, config, listener.fileno(), tmp_path))
-        with open(tmp_path / "front_door.log", "wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "sglang_bana.router.main", str(path)],
-                pass_fds=[listener.fileno()],
-                stderr=log,
-                env={**os.environ, **(environment or {})},
-            )
-        try:
-            async with open_client() as client:
-                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-                harness = Harness(url, client, (), process=process)
-                await harness.wait_until(lambda: _is_ready(harness))
+        async with open_client() as client:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            harness = Harness(url, client, (), log=tmp_path / "front_door.log")
+            command = [sys.executable, "-m", "sglang_bana.router.main", str(path)]
+            own = {**os.environ, **(environment or {})}
+            harness.start = lambda: _spawn(command, listener.fileno(), harness.log, own)
+            try:
+                await harness.restart()
                 yield harness
-        finally:
-            process.kill()
-            process.wait()
+            finally:
+                assert harness.process is not None
+                harness.process.kill()
+                harness.process.wait()
+
+
+def _spawn(
+    command: list[str], fd: int, log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    with open(log, "ab") as file:
+        return subprocess.Popen(command, pass_fds=[fd], stderr=file, env=environment)
 
 
 async def _is_ready(harness: Harness) -> bool:
@@ -206,6 +231,12 @@ async def _is_ready(harness: Harness) -> bool:
 def door(tmp_path: Path) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
     """`door(*stub settings, **config tables)`: see `open_door`."""
     return lambda *settings, **tables: open_door(tmp_path, *settings, **tables)
+
+
+@pytest.fixture
+def door_on(tmp_path: Path) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
+    """`door_on(url)`: see `open_door_on`."""
+    return lambda url: open_door_on(tmp_path, url)
 
 
 @pytest.fixture

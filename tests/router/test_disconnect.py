@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from bana.eval.stub import Fault, StubSettings
 
 CHAT = "/v1/chat/completions"

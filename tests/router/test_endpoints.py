@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from sglang_bana.router.endpoints import TABLE, Access, Kind, find_endpoint
 
 _DECORATOR = re.compile(

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+
 from bana.eval.stub import Fault, StubSettings
 
 CHAT = "/v1/chat/completions"

@@ -11,9 +11,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from bana.eval.stub import Fault, StubSettings
-from sglang_bana.router.losses import Loss, judge_losses
 from sglang_bana.router.errors import ApiError
+from sglang_bana.router.losses import Loss, judge_losses
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -279,7 +280,9 @@ def test_chunks_that_are_no_events_end_in_a_broken_connection(door: Door) -> Non
         async with door(_stub("a")) as front:
             # The stub calls its streams events; the front door must go by what it is told.
             front.stubs[0].server.settings = StubSettings(
-                name="a", secret="the-secret-of-this-run", fault=Fault.CLOSE_MIDWAY,
+                name="a",
+                secret="the-secret-of-this-run",
+                fault=Fault.CLOSE_MIDWAY,
                 stream_type="application/x-ndjson",
             )
             with pytest.raises(aiohttp.ClientPayloadError):

@@ -1,0 +1,68 @@
+"""Administration reaches every instance, with a result for each, and tells no secret."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from bana.eval.stub import StubSettings
+from sglang_bana.router.redact import redact_info
+
+ADMIN = {"Authorization": "Bearer the-admin-key"}
+AUTH = {"admin_api_key": "the-admin-key"}
+Door = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+def test_every_instance_is_asked_and_answers(door: Door) -> None:
+    async def run() -> None:
+        async with door(auth=AUTH) as front:
+            refused = await front.post("/flush_cache")
+            assert (refused.status, refused.code) == (401, "invalid_api_key")
+            body = {"model_path": "/weights"}
+            reply = await front.post("/update_weights_from_disk?x=1", body, ADMIN)
+            assert reply.status == 200
+            results = reply.json()["results"]
+            assert {name: r["status"] for name, r in results.items()} == {"a": 200, "b": 200}
+            assert results["a"]["body"]["body"] == body
+            assert len(front.seen("/update_weights_from_disk")) == 2
+            # A frontend program flushes with a POST that has no body.
+            assert (await front.post("/flush_cache", b"", ADMIN)).status == 200
+
+    asyncio.run(run())
+
+
+def test_an_instance_that_could_not_be_asked_is_named(door: Door) -> None:
+    async def run() -> None:
+        stubs = (StubSettings(name="a"), StubSettings(name="b", is_ready=False))
+        async with door(*stubs, auth=AUTH) as front:
+            reply = await front.post("/flush_cache", None, ADMIN)
+            assert (reply.status, reply.code) == (502, "broadcast_failed")
+            assert reply.json()["results"]["a"]["status"] == 200
+            assert reply.json()["results"]["b"]["error"] == "the instance is starting"
+            assert "b" in reply.error["message"]
+
+    asyncio.run(run())
+
+
+def test_server_info_tells_no_secret(door: Door) -> None:
+    async def run() -> None:
+        async with door() as front:
+            for path in ("/server_info",):
+                reply = await front.get(path)
+                assert reply.status == 200
+                assert b"the-secret-of-this-run" not in reply.body
+                assert reply.json()["api_key"] == "<redacted>"
+                assert reply.json()["launch_command"] == "serve --api-key <redacted>"
+
+    asyncio.run(run())
+
+
+def test_redaction_goes_by_name_and_value() -> None:
+    body = b'{"admin_api_key":"x","a":[{"ssl_keyfile_password":"y"}],"b":"pre-s3cret","c":null}'
+    assert redact_info(body, "s3cret") == (
+        b'{"admin_api_key":"<redacted>","a":[{"ssl_keyfile_password":"<redacted>"}],'
+        b'"b":"pre-<redacted>","c":null}'
+    )
+    assert redact_info(b"not json s3cret", "s3cret") == b"{}"

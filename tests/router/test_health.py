@@ -1,0 +1,134 @@
+"""Instances are found up, suspect, down and up again, and work follows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bana.eval.stub import Fault, StubSettings
+from bana.slo.errors import ConfigError
+from sglang_bana.config import UpstreamSpec
+from sglang_bana.router.instances import InstanceBoard
+from sglang_bana.status import InstanceState
+
+CHAT = "/v1/chat/completions"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+Door = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+def _board(**spec: Any) -> InstanceBoard:
+    return InstanceBoard([UpstreamSpec("a", "http://a", **spec)], suspect_after_s=5.0)
+
+
+def test_the_state_machine() -> None:
+    board = _board(load_endpoint="ipc://x")
+    (instance,) = board.all()
+    heard: list[tuple[InstanceState, InstanceState]] = []
+    board.listen(lambda i, old: heard.append((old, i.state)))
+    board.judge_silence(100.0)
+    board.observe_refusal(instance)
+    board.observe_answer(instance, 1.0)
+    assert instance.state is InstanceState.STARTING
+    board.observe_ready(instance, 2.0)
+    assert board.usable() == [instance]
+    # It still answers over HTTP, but its scheduler is silent.
+    board.observe_answer(instance, 8.0)
+    board.judge_silence(8.0)
+    assert instance.state is InstanceState.SUSPECT
+    assert instance.silent_s(8.0) == 6.0
+    board.observe_report(instance, 9.0)
+    board.judge_silence(9.0)
+    assert instance.state is InstanceState.UP
+    board.observe_refusal(instance)
+    board.observe_answer(instance, 10.0)
+    board.observe_ready(instance, 11.0)
+    up, starting = InstanceState.UP, InstanceState.STARTING
+    suspect, down = InstanceState.SUSPECT, InstanceState.DOWN
+    assert heard == [
+        (starting, up),
+        (up, suspect),
+        (suspect, up),
+        (up, down),
+        (down, starting),
+        (starting, up),
+    ]
+    assert instance.failures_total == 2
+
+
+def test_names_have_to_be_distinct() -> None:
+    with pytest.raises(ConfigError, match="distinct"):
+        InstanceBoard([UpstreamSpec("a", "http://a"), UpstreamSpec("a", "http://b")], 5.0)
+    with pytest.raises(ConfigError, match="at least one"):
+        InstanceBoard([], 5.0)
+
+
+def test_a_silent_scheduler_is_suspect_and_its_waiting_requests_move(
+    door: Door, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        stubs = [
+            StubSettings(name=name, load_endpoint=f"ipc://{tmp_path}/{name}.ipc", fault=fault)
+            for name, fault in (("a", Fault.HANG), ("b", Fault.NONE))
+        ]
+        config = {"routing": {"policy": "round_robin"}, "supervisor": {"suspect_after_s": 1.0}}
+        async with door(*stubs, **config) as front:
+
+            async def is_proven() -> bool:
+                proofs = [i["proof"] for i in (await front.status())["instances"]]
+                return all(p and p["scheduler_class"] == "StubServer" for p in proofs)
+
+            await front.wait_until(is_proven)
+            posting = asyncio.create_task(front.post(CHAT, HELLO))
+            await front.wait_until(lambda: front.seen(CHAT))
+            (waiting,) = front.seen(CHAT)
+            mute = front.stubs[0].server
+            mute.is_muted = True
+            await front.wait_states(a="suspect", b="up")
+            reply = await posting
+            assert (reply.status, reply.headers["x-bana-instance"]) == (200, "b")
+            await front.wait_until(lambda: waiting.body["rid"] in front.aborts())
+            for _ in range(4):
+                assert (await front.post(CHAT, HELLO)).headers["x-bana-instance"] == "b"
+            mute.is_muted = False
+            await front.wait_states(a="up", b="up")
+
+    asyncio.run(run())
+
+
+def test_a_stopped_process_is_suspect_until_it_goes_on(
+    door_process: Door, stub_processes: Any
+) -> None:
+    async def run() -> None:
+        stubs = stub_processes(StubSettings(name="a"), StubSettings(name="b"))
+        async with door_process(
+            [(s.name, s.url) for s in stubs], supervisor={"suspect_after_s": 1.0}
+        ) as front:
+            await front.wait_states(a="up", b="up")
+            os.kill(stubs[0].process.pid, signal.SIGSTOP)
+            replies = await asyncio.gather(*(front.post(CHAT, HELLO) for _ in range(8)))
+            assert {r.status for r in replies} == {200}
+            assert {r.headers["x-bana-instance"] for r in replies} == {"b"}
+            await front.wait_states(a="suspect", b="up")
+            os.kill(stubs[0].process.pid, signal.SIGCONT)
+            await front.wait_states(a="up", b="up")
+
+    asyncio.run(run())
+
+
+def test_an_instance_becomes_ready_when_it_says_so(door: Door) -> None:
+    async def run() -> None:
+        async with door(StubSettings(name="a", is_ready=False)) as front:
+            assert (await front.get("/readyz")).status == 503
+            server = front.stubs[0].server
+            server.settings = StubSettings(name="a", secret=server.settings.secret)
+            await front.wait_states(a="up")
+            assert (await front.get("/readyz")).status == 200
+
+    asyncio.run(run())
