@@ -79,14 +79,19 @@ class Child:
         except psutil.NoSuchProcess:
             return []
 
-    def read_cpu_s(self) -> float:
-        """Processor seconds used so far by all of its processes."""
-        total = 0.0
-        for process in self.list_processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                total += times.user + times.system
-        return total
+    def follow(self, say: Callable[[str], None], timeout_s: float) -> int:
+        """Pass on what it writes until it ends, and return its status; BenchError when too late."""
+        deadline_s = time.monotonic() + timeout_s
+        with self.plan.log.open(errors="replace") as log:
+            while (status := self._popen.poll()) is None:
+                for line in log:
+                    say(line.rstrip())
+                if time.monotonic() > deadline_s:
+                    raise BenchError(f"{self.plan.name} did not end within {timeout_s:g} s")
+                time.sleep(POLL_S)
+            for line in log:
+                say(line.rstrip())
+        return status
 
     def stop(self) -> None:
         """Ask it to end, then end whatever it left."""

@@ -7,6 +7,7 @@ instances stand behind it and the secret they accept.
 from __future__ import annotations
 
 import contextlib
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from bana.eval.bench.http import Target
 from bana.slo.wire import EngineProof
 
 HTTP_TIMEOUT_S = 30.0
+PROOF_TIMEOUT_S = 30.0
 FRONT_DOOR = "front-door"
 
 
@@ -98,11 +100,19 @@ class Cluster:
             raise BenchError(f"{self.child.plan.name}: no process {name!r} is running")
         return found[0]
 
-    def read_proofs(self) -> list[EngineProof]:
-        """What really runs in each instance, told by its scheduler process."""
+    def wait_proof(self) -> EngineProof:
+        """What really runs in its first instance, told by that scheduler process itself."""
         asked = Target(self.front_door.url, self._front_door_spec.control_key)
-        status = msgspec.json.decode(fetch(asked, "/bana/status"), type=StatusEntry)
-        return [entry.proof for entry in status.instances if entry.proof is not None]
+        deadline_s = time.monotonic() + PROOF_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            status = msgspec.json.decode(fetch(asked, "/bana/status"), type=StatusEntry)
+            if status.instances[0].proof is not None:
+                return status.instances[0].proof
+            time.sleep(0.2)
+        raise BenchError(
+            f"{self.child.plan.name}: no instance told what runs in it within "
+            f"{PROOF_TIMEOUT_S:g} s; nothing can be compared"
+        )
 
     def require_undisturbed(self) -> None:
         """BenchError when anything of it ended or was restarted."""

@@ -68,11 +68,15 @@ class BenchRequest(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """What a running benchmark measures through: resumed trials are recalled, not repeated."""
+    """What a running benchmark measures through: resumed trials are recalled, not repeated.
+
+    `notes` are settings that only show while measuring; the report has them with the others.
+    """
 
     def __init__(self, request: BenchRequest, log: TrialLog, say: Say) -> None:
         self.request = request
         self.say = say
+        self.notes: dict[str, object] = {}
         self._log = log
 
     def run_trial(self, name: str, measure: Callable[[], Values]) -> Values:
@@ -124,8 +128,13 @@ def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
             log.clear()
         elif len(log):
             say(f"resuming: {len(log)} trials kept from an interrupted run (--fresh discards them)")
-        figures = bench.measure(Session(request, log, say))
-        report = msgspec.structs.replace(blank, figures=_claim(figures, request.scale))
+        session = Session(request, log, say)
+        figures = bench.measure(session)
+        report = msgspec.structs.replace(
+            blank,
+            settings={**blank.settings, **session.notes},
+            figures=_claim(figures, request.scale),
+        )
         write_report(output, report)
         unfinished.replace(trials_path(output))
     return report

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bana.eval.bench.attention import ATTENTION
 from bana.eval.bench.harness import Bench
+from bana.eval.bench.overhead import OVERHEAD
 from bana.eval.bench.router import ROUTER
 from bana.slo.errors import ConfigError, describe_unknown
 
 BENCHES: Mapping[str, Bench] = {
+    "attention": ATTENTION,
+    "overhead": OVERHEAD,
     "router": ROUTER,
 }
 

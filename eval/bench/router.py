@@ -60,14 +60,15 @@ def measure_router(session: Session) -> dict[str, Figure]:
             )
             taken = _take(RouterJob(session, settings, stage))
     seed = session.request.seed
+    _note_bounds(session, taken.rates)
     return _judge_bana(taken, seed) | _judge_others(taken, seed)
 
 
 def _take(job: RouterJob) -> _Taken:
     return _Taken(
         ceiling=[_take_ceiling(job, index) for index in range(job.settings.ceiling_runs)],
-        added=_take_added(job, Side.BANA),
-        other_added=_take_added(job, Side.SGLANG_ROUTER),
+        added=_take_added(job, Side.BANA, job.settings.added_pairs),
+        other_added=_take_added(job, Side.SGLANG_ROUTER, job.settings.other_added_pairs),
         rates=job.session.run_pairs(
             PairPlan("rate", Side.BANA, Side.SGLANG_ROUTER, job.settings.search_pairs),
             lambda run: search_rate(job, run),
@@ -75,8 +76,10 @@ def _take(job: RouterJob) -> _Taken:
     )
 
 
-def _take_added(job: RouterJob, side: Side) -> list[Pair]:
-    plan = PairPlan(f"first byte, {side}", side, Side.DIRECT, job.settings.added_pairs)
+def _take_added(job: RouterJob, side: Side, pairs: int) -> list[Pair]:
+    if pairs == 0:
+        return []
+    plan = PairPlan(f"first byte, {side}", side, Side.DIRECT, pairs)
     return job.session.run_pairs(plan, lambda run: measure_first_byte(job, run))
 
 
@@ -84,6 +87,17 @@ def _take_ceiling(job: RouterJob, index: int) -> Values:
     """What client and upstreams sustain with nothing between them."""
     name = f"rate without a router {index + 1}/{job.settings.ceiling_runs}"
     return job.session.run_trial(name, lambda: search_rate(job, Run(index, Side.DIRECT)))
+
+
+def _note_bounds(session: Session, rates: Sequence[Pair]) -> None:
+    """Say which rates are only bounds, because client, upstreams or range ended the search."""
+    for side, trials in (
+        ("router_max_rps", [pair.first for pair in rates]),
+        ("sglang_router_max_rps", [pair.second for pair in rates]),
+    ):
+        bounds = sum(values["is_not_limited_by_router"] for values in trials)
+        if bounds:
+            session.notes[f"{side}_is_a_lower_bound"] = f"in {bounds:.0f} of {len(trials)} searches"
 
 
 def _judge_bana(taken: _Taken, seed: int) -> dict[str, Figure]:
@@ -108,16 +122,22 @@ def _judge_others(taken: _Taken, seed: int) -> dict[str, Figure]:
     searches = [*other, *(pair.first for pair in taken.rates)]
     added = [*taken.added, *taken.other_added]
     points = [values for pair in added for values in (pair.first, pair.second)]
-    return {
-        "sglang_router_added_p50_ms": figure_difference(
-            taken.other_added, "first_byte_p50_ms", seed, "ms", None
-        ),
+    return _judge_other_added(taken.other_added, seed) | {
         "sglang_router_max_rps": figure_level(_pick(other, "max_rps"), seed, "requests/s"),
         "sglang_router_unloaded_p99_ms": figure_level(_pick(other, "unloaded_p99_ms"), seed, "ms"),
         "direct_max_rps": figure_level(_pick(taken.ceiling, "max_rps"), seed, "requests/s"),
         "client_lateness_p99_ms": figure_range(_pick(points, "client_lateness_p99_ms"), "ms"),
-        "searches_limited_by_client": figure_range(_pick(searches, "is_client_limited"), "share"),
+        "searches_not_limited_by_router": figure_range(
+            _pick(searches, "is_not_limited_by_router"), "share"
+        ),
     }
+
+
+def _judge_other_added(pairs: Sequence[Pair], seed: int) -> dict[str, Figure]:
+    if not pairs:
+        return {}
+    figure = figure_difference(pairs, "first_byte_p50_ms", seed, "ms", None)
+    return {"sglang_router_added_p50_ms": figure}
 
 
 def _pick(trials: Sequence[Values], metric: str) -> list[float]:

@@ -73,7 +73,7 @@ def search_rate(job: RouterJob, run: Run) -> Values:
     whole = [result for result in ladder.results if not result.is_cut]
     return {
         "max_rps": capacity.held_rps,
-        "is_client_limited": float(capacity.is_client_limited),
+        "is_not_limited_by_router": float(capacity.limit is not Verdict.EXCEEDED),
         "unloaded_p99_ms": unloaded.latency_p99_s * 1e3,
         "points": float(len(ladder.results)),
         "chunks_asked": float(sum(r.chunks_asked for r in whole)),

@@ -25,6 +25,7 @@ class RouterSettings(msgspec.Struct, frozen=True):
     window_s: float
     added_pairs: int
     added_rate_rps: float
+    other_added_pairs: int
     search_pairs: int
     ceiling_runs: int
     unloaded_rate_rps: float = 50.0
@@ -42,6 +43,7 @@ QUICK = RouterSettings(
     window_s=1.0,
     added_pairs=1,
     added_rate_rps=50.0,
+    other_added_pairs=0,
     search_pairs=1,
     ceiling_runs=1,
     unloaded_window_s=1.0,
@@ -53,10 +55,13 @@ DEFAULT = RouterSettings(
     window_s=5.0,
     added_pairs=10,
     added_rate_rps=100.0,
+    other_added_pairs=5,
     search_pairs=5,
     ceiling_runs=2,
 )
-FULL = msgspec.structs.replace(DEFAULT, window_s=10.0, added_pairs=20, search_pairs=10)
+FULL = msgspec.structs.replace(
+    DEFAULT, window_s=10.0, added_pairs=20, other_added_pairs=10, search_pairs=10
+)
 
 SCALES = {Scale.QUICK: QUICK, Scale.DEFAULT: DEFAULT, Scale.FULL: FULL}
 

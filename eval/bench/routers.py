@@ -90,6 +90,7 @@ def _start_sglang_router(stage: Stage) -> Iterator[tuple[Child, Target]]:
     command += ["--port", str(target.port), "--prometheus-port", str(take_free_port())]
     # A line per request costs it a third of its rate: the baseline runs without them.
     command += ["--policy", stage.sglang_router_policy, "--log-level", "warn"]
+    command += ["--worker-startup-check-interval", "1"]
     command += ["--worker-urls", *(upstream.url for upstream in stage.upstreams)]
     log = stage.folder / "sglang_router.log"
     plan = ChildPlan("sglang-router", command, stage.placement.server, log)

@@ -42,10 +42,10 @@ class SearchPlan(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """The highest rate held, and whether something other than the server set the upper end."""
+    """The highest rate held, and what stood above it; HELD when the range itself ended there."""
 
     held_rps: float
-    is_client_limited: bool
+    limit: Verdict
 
 
 Probe = Callable[[float], Verdict]
@@ -65,7 +65,7 @@ def search_capacity(probe: Probe, plan: SearchPlan) -> Capacity:
             held = middle
         else:
             above, verdict = middle, seen
-    return Capacity(held, verdict is not Verdict.EXCEEDED)
+    return Capacity(held, verdict)
 
 
 def _bracket(probe: Probe, plan: SearchPlan) -> tuple[float, Verdict, float]:

@@ -1,0 +1,82 @@
+"""Closed-loop load: a fixed number of requests out at any time, until all have been answered.
+
+Saturation is what it is for; latency promises are judged in open loop (`load`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from bana.eval.bench.errors import BenchError
+from bana.eval.bench.http import Exchange, Target, encode_post
+from bana.eval.bench.pool import ConnectionPool
+
+
+class ClosedLoad(msgspec.Struct, frozen=True):
+    """Requests as JSON bodies of `path`, at most `concurrency` out at a time."""
+
+    path: str
+    bodies: Sequence[object]
+    concurrency: int
+    timeout_s: float
+
+
+class ClosedResult(msgspec.Struct, frozen=True):
+    """All exchanges in the order in which they ended, from first send to last byte."""
+
+    exchanges: list[Exchange]
+    wall_s: float
+
+
+def run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
+    """Send all; BenchError when one fails or they are not over within `timeout_s`."""
+    return asyncio.run(_run_closed(target, load))
+
+
+async def _run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
+    loop = asyncio.get_running_loop()
+    requests = [encode_post(target, load.path, body) for body in load.bodies]
+    over: list[Exchange] = []
+    all_over = asyncio.Event()
+
+    def send_next() -> None:
+        if requests:
+            pool.send(requests.pop(), Exchange(loop.time()))
+
+    def note_end(exchange: Exchange) -> None:
+        over.append(exchange)
+        if not exchange.is_ok or len(over) == len(load.bodies):
+            all_over.set()
+        # Not from within the connection's own callback: it must be idle first.
+        loop.call_soon(send_next)
+
+    pool = ConnectionPool(target, note_end, load.concurrency * 2)
+    start_s = loop.time()
+    try:
+        for _ in range(load.concurrency):
+            send_next()
+        await _wait(all_over, load.timeout_s, over)
+        wall_s = loop.time() - start_s
+    finally:
+        requests.clear()
+        await pool.close()
+    return ClosedResult(over[: len(load.bodies)], wall_s)
+
+
+async def _wait(all_over: asyncio.Event, timeout_s: float, over: Sequence[Exchange]) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await all_over.wait()
+    except TimeoutError:
+        raise BenchError(
+            f"a round was not over within {timeout_s:g} s; {len(over)} requests were answered"
+        ) from None
+    failed = [e for e in over if not e.is_ok]
+    if failed:
+        raise BenchError(
+            f"a request failed with status {failed[0].status}: "
+            f"{failed[0].error or failed[0].rest[:300]!r}"
+        )

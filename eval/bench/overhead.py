@@ -1,0 +1,189 @@
+"""What neutral bana costs: saturated output tokens/s beside stock SGLang addressed directly.
+
+    server cores: instance of bana, instance of stock; one is loaded while the other sleeps
+    client core:  client, front doors, launchers
+
+Both are started once, since a start costs more than a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from bana.eval.bench.children import confined, pin_process
+from bana.eval.bench.closed import ClosedLoad, run_closed
+from bana.eval.bench.clusters import FRONT_DOOR, Cluster, cluster, fetch
+from bana.eval.bench.errors import BenchError
+from bana.eval.bench.harness import Bench, Session
+from bana.eval.bench.http import Target
+from bana.eval.bench.overhead_round import GENERATE, draw_bodies, summarise_round
+from bana.eval.bench.overhead_settings import (
+    SCALES,
+    OverheadSettings,
+    describe_overhead_settings,
+)
+from bana.eval.bench.pairs import (
+    Pair,
+    PairPlan,
+    Run,
+    figure_difference,
+    figure_level,
+    figure_ratio,
+)
+from bana.eval.bench.placement import Placement, plan_engine_placement
+from bana.eval.bench.trials import Values
+from bana.slo.figures import Aim, Figure, Judged, judge_figure
+
+FLUSH_PATH = "/flush_cache?timeout=60"
+STOCK_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+MEDIAN_AIM = Aim(0.98, judged=Judged.MEDIAN)
+BOUND_AIM = Aim(0.95)
+WARM_UP_ROUND = 999
+
+
+class Side(StrEnum):
+    """Whose tokens are counted; `stock_again` is the second half of a control pair."""
+
+    BANA = "bana"
+    STOCK = "stock"
+    STOCK_AGAIN = "stock_again"
+
+
+class _Servers(msgspec.Struct, frozen=True):
+    """Both clusters, ready, and where their processes may run."""
+
+    bana: Cluster
+    stock: Cluster
+    placement: Placement
+
+    def choose(self, side: Side) -> tuple[Cluster, Target]:
+        """The cluster of a side, and where its load goes."""
+        if side is Side.BANA:
+            return self.bana, self.bana.front_door
+        return self.stock, self.stock.instances[0]
+
+    def move_front_door(self, cores: frozenset[int]) -> None:
+        """Confine bana's front door to `cores`."""
+        pin_process(self.bana.find_pid(FRONT_DOOR), cores)
+
+
+def measure_overhead(session: Session) -> dict[str, Figure]:
+    """All figures of this benchmark."""
+    settings = SCALES[session.request.scale]
+    with (
+        tempfile.TemporaryDirectory(prefix="bb-") as folder,
+        _started(session, settings, Path(folder)) as servers,
+    ):
+        for side in (Side.BANA, Side.STOCK):
+            _run_round(settings, servers, side, session.seed_of(WARM_UP_ROUND))
+
+        def measure(run: Run) -> Values:
+            return _run_round(settings, servers, Side(run.side), session.seed_of(run.index))
+
+        neutral = PairPlan("bana and stock", Side.BANA, Side.STOCK, settings.pairs)
+        control = PairPlan("stock and stock", Side.STOCK, Side.STOCK_AGAIN, settings.control_pairs)
+        shared = PairPlan(
+            "bana and stock, shared cores", Side.BANA, Side.STOCK, settings.shared_pairs
+        )
+        neutral_pairs = session.run_pairs(neutral, measure)
+        control_pairs = session.run_pairs(control, measure)
+        servers.move_front_door(servers.placement.server)
+        shared_pairs = session.run_pairs(shared, measure)
+    return _judge(neutral_pairs, control_pairs, shared_pairs, session.request.seed)
+
+
+@contextlib.contextmanager
+def _started(session: Session, settings: OverheadSettings, folder: Path) -> Iterator[_Servers]:
+    placement = plan_engine_placement()
+    words = ["--model", settings.model, "--set"]
+    with confined(placement.client), contextlib.ExitStack() as stack:
+        ready = {}
+        for kind in ("bana", "stock"):
+            session.say(f"starting {kind} (up to {settings.start_timeout_s:g} s)")
+            ready[kind] = stack.enter_context(
+                cluster(
+                    kind,
+                    [*words, f"engine.scheduler={kind}"],
+                    placement.server,
+                    folder,
+                    settings.start_timeout_s,
+                )
+            )
+        servers = _Servers(ready["bana"], ready["stock"], placement)
+        _check_proofs(servers)
+        for started in ready.values():
+            pin_process(started.child.pid, placement.client)
+            pin_process(started.find_pid(FRONT_DOOR), placement.client)
+        yield servers
+
+
+def _check_proofs(servers: _Servers) -> None:
+    """Each side must run what it stands for, and differ in nothing but the scheduler."""
+    bana, stock = servers.bana.wait_proof(), servers.stock.wait_proof()
+    if stock.scheduler_class != STOCK_SCHEDULER:
+        raise BenchError(f"stock runs {stock.scheduler_class}, expected {STOCK_SCHEDULER}")
+    if bana.scheduler_class == STOCK_SCHEDULER:
+        raise BenchError(f"bana runs {STOCK_SCHEDULER}: the comparison would be with itself")
+    for name in ("attention_backend", "platform", "device", "page_size", "sglang_version"):
+        ours, theirs = getattr(bana, name), getattr(stock, name)
+        if ours != theirs:
+            raise BenchError(f"the sides differ in {name}: {ours} and {theirs}")
+
+
+def _run_round(settings: OverheadSettings, servers: _Servers, side: Side, seed: int) -> Values:
+    """One saturated round on flushed caches."""
+    loaded, target = servers.choose(side)
+    for instance in loaded.instances:
+        fetch(instance, FLUSH_PATH, b"")
+    bodies = draw_bodies(settings, Random(seed))
+    load = ClosedLoad(GENERATE, bodies, settings.concurrency, settings.round_timeout_s)
+    result = run_closed(target, load)
+    for cluster_ in (servers.bana, servers.stock):
+        cluster_.require_undisturbed()
+    return summarise_round(result, settings.output_tokens)
+
+
+def _judge(
+    neutral: list[Pair], control: list[Pair], shared: list[Pair], seed: int
+) -> dict[str, Figure]:
+    def ratio(pairs: list[Pair]) -> Figure:
+        return figure_ratio(pairs, "tokens_per_s", seed, None)
+
+    def level(values: list[dict[str, float]]) -> Figure:
+        return figure_level([v["tokens_per_s"] for v in values], seed, "tokens/s")
+
+    return {
+        "throughput_vs_stock": judge_throughput(ratio(neutral)),
+        "throughput_vs_stock[front door on the instance's cores]": ratio(shared),
+        "control_stock_vs_stock": ratio(control),
+        "first_byte_added_p50_ms": figure_difference(
+            neutral, "first_byte_p50_ms", seed, "ms", None
+        ),
+        "bana_tokens_per_s": level([pair.first for pair in neutral]),
+        "stock_tokens_per_s": level([pair.second for pair in neutral]),
+    }
+
+
+def judge_throughput(figure: Figure) -> Figure:
+    """Held against both of its aims: the median, and the lower bound."""
+    spread = (figure.value, figure.low, figure.high, figure.unit)
+    median, bound = judge_figure(*spread, MEDIAN_AIM), judge_figure(*spread, BOUND_AIM)
+    return msgspec.structs.replace(
+        figure,
+        aim=f"{median.aim} and {bound.aim} (low)",
+        met=median.met is True and bound.met is True,
+    )
+
+
+OVERHEAD = Bench(
+    help="neutral bana against stock SGLang: saturated output tokens/s",
+    settings=describe_overhead_settings,
+    measure=measure_overhead,
+)

@@ -1,0 +1,49 @@
+"""How much the overhead benchmark measures at each scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from bana.eval.bench.harness import Scale
+from bana.eval.bench.placement import plan_engine_placement
+
+
+class OverheadSettings(msgspec.Struct, frozen=True):
+    """One scale: a round is `requests` requests, `concurrency` of them out at a time."""
+
+    pairs: int
+    control_pairs: int
+    shared_pairs: int
+    requests: int
+    concurrency: int = 8
+    prompt_tokens: int = 128
+    output_tokens: int = 64
+    model: str = "smollm2"
+    first_token_id: int = 1_000
+    last_token_id: int = 40_000
+    round_timeout_s: float = 600.0
+    start_timeout_s: float = 600.0
+
+
+SCALES = {
+    Scale.QUICK: OverheadSettings(
+        pairs=1, control_pairs=1, shared_pairs=1, requests=4, concurrency=4, output_tokens=8
+    ),
+    Scale.DEFAULT: OverheadSettings(pairs=12, control_pairs=5, shared_pairs=5, requests=48),
+    Scale.FULL: OverheadSettings(pairs=30, control_pairs=12, shared_pairs=12, requests=64),
+}
+
+
+def describe_overhead_settings(scale: Scale) -> Mapping[str, object]:
+    """The settings as they stand in the report."""
+    described: dict[str, object] = msgspec.to_builtins(SCALES[scale])
+    return described | {
+        "placement": plan_engine_placement().describe(),
+        "bana": "bana's scheduler, addressed through its front door",
+        "stock": "SGLang's scheduler, same platform and flags, instance addressed directly",
+        "cores": "both instances on the same cores, loaded in turn; the front door with the client",
+        "shared_cores": "bana's front door moved onto the cores of the instance",
+        "prompts": "random token ids, new in each round, the same for both sides; caches flushed",
+    }
