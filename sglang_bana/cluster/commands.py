@@ -19,6 +19,10 @@ from sglang_bana.config import INSTANCE_ENV, BanaConfig, InstanceSpec, UpstreamS
 from sglang_bana.config_keys import SETTINGS
 
 FRONT_DOOR = "front-door"
+# SGLang gives a KV pool most of the memory that it finds free. Instances that share one machine's
+# memory would each take it, so on cores they get this much of it together, and a bounded pool.
+CPU_MEMORY_FRACTION = 0.8
+CPU_POOL_TOKENS = 65_536
 
 
 class Programs(msgspec.Struct, frozen=True):
@@ -137,14 +141,28 @@ def _instance_args(blueprint: Blueprint, site: InstanceSite) -> list[str]:
     given = list(blueprint.config.launch.sglang_args)
     if not has_option(given, "--sleep-on-idle"):
         own.append("--sleep-on-idle")
+    if blueprint.placement.on_cpu:
+        own += _limit_memory(blueprint, given)
     name = blueprint.config.launch.model
-    if (
-        name is not None
-        and name != blueprint.model
-        and not has_option(given, "--served-model-name")
-    ):
-        own += ["--served-model-name", name]
+    is_renamed = name not in (None, blueprint.model)
+    if is_renamed and not has_option(given, "--served-model-name"):
+        own += ["--served-model-name", str(name)]
     return own + given
+
+
+def _limit_memory(blueprint: Blueprint, given: list[str]) -> list[str]:
+    """The pool's limits that the user has not set."""
+    workers = sum(len(share.cores) for share in blueprint.placement.shares)
+    limits = {
+        "--mem-fraction-static": f"{CPU_MEMORY_FRACTION / workers:.3f}",
+        "--max-total-tokens": str(CPU_POOL_TOKENS),
+    }
+    return [
+        word
+        for option, value in limits.items()
+        if not has_option(given, option)
+        for word in (option, value)
+    ]
 
 
 def _instance_env(blueprint: Blueprint, site: InstanceSite, run_dir: RunDir) -> dict[str, str]:

@@ -56,7 +56,11 @@ class Post(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """One process and its history. `status` is how it last ended, None before that."""
+    """One process and its history.
+
+    `status` is how it last ended, None before that; `alive_s` when it last gave a sign of life,
+    as far as the supervisor could see.
+    """
 
     def __init__(self, post: Post) -> None:
         self.name = post.command.name
@@ -64,7 +68,7 @@ class Keeper:
         self.stage = Stage.WAITING
         self.child: Child | None = None
         self.since_s = time.monotonic()
-        self.started_s = self.since_s
+        self.started_s = self.alive_s = self.since_s
         self.restarts = 0
         self.status: int | None = None
         self.errors: tuple[str, ...] = ()
@@ -165,7 +169,7 @@ class Keeper:
         self._post.janitor.tell(Note(group=child.pid, ticks=child.start_ticks))
         self.was_up = self._is_killed = False
         self._enter(Stage.STARTING)
-        self.started_s = self.since_s
+        self.started_s = self.alive_s = self.since_s
         return child
 
     async def _rest(self) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 TAIL_BYTES = 65_536
 ERROR_LINES = 5
+LINE_CHARACTERS = 200
 _ERROR = re.compile(r"(^|\s)(error|fatal|[\w.]*(Error|Exception|Interrupt))\b[:\]]", re.IGNORECASE)
 
 
@@ -46,11 +47,11 @@ def read_end(path: Path, count: int, since: int = 0) -> bytes:
 
 
 def read_lines(path: Path, since: int = 0) -> tuple[str, ...]:
-    """The newest lines that are not blank, oldest first."""
+    """The newest lines that are not blank, oldest first, each cut to LINE_CHARACTERS."""
     text = read_end(path, TAIL_BYTES, since).decode("utf-8", errors="replace")
     # Progress bars rewrite their line with carriage returns; only its last state counts.
     lines = (line.rstrip().rpartition("\r")[2].strip() for line in text.splitlines())
-    return tuple(line for line in lines if line)
+    return tuple(line[:LINE_CHARACTERS] for line in lines if line)
 
 
 def find_errors(path: Path, since: int = 0) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from sglang_bana.cluster.sglang_args import check_sglang_args
 from sglang_bana.config import BanaConfig
 
 # An SGLang server without its weights and KV cache: three processes that have imported torch.
-INSTANCE_BYTES = 1 << 30
+INSTANCE_BYTES = 2 << 30
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".gguf", ".pt"})
 FILES_PER_REQUEST = 2
 SPARE_FILES = 256

@@ -168,15 +168,19 @@ class Supervisor:
             door.kill(f"it has not answered for {silent_s:.0f} s (supervisor.kill_after_s)")
 
     def _judge_instances(self, status: FrontDoorStatus | None) -> None:
-        seen = index_instances(status)
+        seen, now_s = index_instances(status), time.monotonic()
         for keeper in self._instances:
             if not keeper.is_running():
                 continue
-            found = seen.get(keeper.name)
-            life = Life(time.monotonic() - keeper.started_s, keeper.was_up)
-            if is_up(found, life):
+            age_s, found = now_s - keeper.started_s, seen.get(keeper.name)
+            if status is None:
+                keeper.alive_s = now_s
+            elif found is not None and found.silent_s is not None:
+                keeper.alive_s = max(keeper.alive_s, now_s - found.silent_s)
+            if is_up(found, age_s):
                 keeper.note_up()
-            reason = decide_kill(found, life, self._orders.rules)
+            life = Life(age_s, keeper.was_up, now_s - keeper.alive_s)
+            reason = decide_kill(life, self._orders.rules)
             if reason is not None:
                 keeper.kill(reason)
 

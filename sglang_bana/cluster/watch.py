@@ -15,10 +15,14 @@ ANSWER_TIMEOUT_S = 3.0
 
 
 class Life(msgspec.Struct, frozen=True):
-    """How long the present process of an instance has run, and whether it was ever up."""
+    """An instance's present process: its age, whether it was ever up, how long it seems dead.
+
+    `unseen_s` does not count while the front door, through which it is seen, is away itself.
+    """
 
     age_s: float
     was_up: bool
+    unseen_s: float
 
 
 async def fetch_status(
@@ -35,22 +39,19 @@ async def fetch_status(
         return None
 
 
-def is_up(seen: InstanceStatus | None, life: Life) -> bool:
-    """Whether the instance serves in its present life; a belief about an earlier one is none."""
+def is_up(seen: InstanceStatus | None, age_s: float) -> bool:
+    """Whether it serves in its present life of `age_s`; a belief about an earlier one is none."""
     if seen is None or seen.state is not InstanceState.UP or seen.silent_s is None:
         return False
-    return seen.silent_s < life.age_s
+    return seen.silent_s < age_s
 
 
-def decide_kill(seen: InstanceStatus | None, life: Life, rules: SupervisorConfig) -> str | None:
+def decide_kill(life: Life, rules: SupervisorConfig) -> str | None:
     """Why the instance must be killed now, None when it need not."""
-    if not life.was_up:
-        if life.age_s > rules.start_timeout_s:
-            return f"it does not serve after {life.age_s:.0f} s (supervisor.start_timeout_s)"
-        return None
-    silent_s = seen.silent_s if seen is not None else None
-    if silent_s is not None and rules.kill_after_s < silent_s < life.age_s:
-        return f"no sign of life for {silent_s:.0f} s (supervisor.kill_after_s)"
+    if not life.was_up and life.age_s > rules.start_timeout_s:
+        return f"it does not serve after {life.age_s:.0f} s (supervisor.start_timeout_s)"
+    if life.was_up and life.unseen_s > rules.kill_after_s:
+        return f"no sign of life for {life.unseen_s:.0f} s (supervisor.kill_after_s)"
     return None
 
 
