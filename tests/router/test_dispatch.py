@@ -1,0 +1,57 @@
+"""Requests spread as the policy says, by what the router believes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from bana.eval.stub import StubSettings
+
+Door = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+@pytest.mark.parametrize("policy", ["least_load", "round_robin", "random", "cache_aware"])
+def test_every_policy_serves(door: Door, policy: str) -> None:
+    async def run() -> None:
+        async with door(routing={"policy": policy}) as front:
+            replies = [await front.post("/generate", {"text": f"{n}" * 300}) for n in range(24)]
+            assert {r.status for r in replies} == {200}
+            spread = Counter(r.headers["x-bana-instance"] for r in replies)
+            assert set(spread) == {"a", "b"}
+
+    asyncio.run(run())
+
+
+def test_least_load_counts_at_dispatch(door: Door) -> None:
+    async def run() -> None:
+        slow = {"first_delay_s": 1.0}
+        async with door(StubSettings(name="a", **slow), StubSettings(name="b", **slow)) as front:
+            long = asyncio.create_task(front.post("/generate", {"text": "x" * 40_000}))
+            await front.wait_until(lambda: front.seen("/generate"))
+            short = await asyncio.gather(
+                *(front.post("/generate", {"text": "y" * 400}) for _ in range(10))
+            )
+            busy = (await long).headers["x-bana-instance"]
+            # Ten short prompts are less work than the one that is under way.
+            assert busy not in {r.headers["x-bana-instance"] for r in short}
+
+    asyncio.run(run())
+
+
+def test_cache_aware_sends_a_prefix_where_it_was(door: Door) -> None:
+    async def run() -> None:
+        async with door(routing={"policy": "cache_aware"}) as front:
+            homes: dict[str, set[str]] = {}
+            for _ in range(4):
+                for topic in ("p", "q", "r", "s"):
+                    reply = await front.post("/generate", {"text": topic * 4000})
+                    homes.setdefault(topic, set()).add(reply.headers["x-bana-instance"])
+            assert all(len(home) == 1 for home in homes.values())
+            assert len({name for home in homes.values() for name in home}) == 2
+
+    asyncio.run(run())
