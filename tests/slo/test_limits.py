@@ -64,8 +64,7 @@ def test_what_is_no_positive_number_is_refused(text: str, limit: str) -> None:
 def test_any_text_is_refused_or_within_the_range(ttft_ms: str, tpot_ms: str) -> None:
     try:
         slo = resolve_slo(SloAsk(ttft_ms=ttft_ms, tpot_ms=tpot_ms), RULES)
-    except SloError as error:
-        assert len(str(error)) < 300
+    except SloError:
         return
     assert 0.05 <= slo.ttft_s <= 10
     assert 0.005 <= slo.tpot_s <= 1
