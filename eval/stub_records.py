@@ -62,6 +62,7 @@ class StubLog(msgspec.Struct):
 
 
 def render_event(path: str, body: Mapping[str, object], place: int, name: str) -> bytes:
+    """One event of a stream, in the shape that `path` answers with."""
     rid = body.get("rid")
     if path == "/generate":
         text = {"text": "x" * (place + 1), "meta_info": {"id": rid, "finish_reason": None}}
@@ -72,6 +73,7 @@ def render_event(path: str, body: Mapping[str, object], place: int, name: str) -
 
 
 def render_whole(path: str, body: Mapping[str, object], settings: StubSettings) -> object:
+    """A complete answer, in the shape that `path` answers with."""
     rid = body.get("request_id") or body.get("rid")
     text = "x" * settings.chunks
     if path == "/generate":

@@ -108,14 +108,17 @@ class _Book:
         self._seen_tokens = 0
 
     def add(self, rid: str, dispatch: Dispatch) -> None:
+        """Count a new dispatch."""
         self._unseen[rid] = dispatch
         self._unseen_tokens += dispatch.prompt_tokens
 
     def answer(self, rid: str) -> None:
+        """Its prompt is computed."""
         self._drop_waiting(rid)
         self._answered.add(rid)
 
     def remove(self, rid: str) -> None:
+        """It is over."""
         self._drop_waiting(rid)
         self._answered.discard(rid)
 
@@ -132,6 +135,7 @@ class _Book:
             self._seen_tokens += dispatch.prompt_tokens
 
     def believe(self) -> InstanceLoad:
+        """The report, with what it has not seen on top."""
         report, decoding = self.report, len(self._answered)
         if report is None:
             return InstanceLoad(

@@ -28,6 +28,7 @@ class InstanceAnswer(msgspec.Struct, frozen=True):
 
     @property
     def is_ok(self) -> bool:
+        """Whether it did what it was asked."""
         return self.status is not None and self.status < 400
 
 

@@ -62,6 +62,8 @@ class Health:
         self._flights = flights
         self._upstream = upstream
         self._timeout_s = max(1.0, config.suspect_after_s)
+        # Several answers may be late before an instance counts as silent.
+        self._calm_s = min(CALM_S, config.suspect_after_s / 4)
         self._sequence = 0
 
     async def run(self) -> None:
@@ -87,7 +89,7 @@ class Health:
         while True:
             await self._probe(instance)
             is_up = instance.state is InstanceState.UP
-            await asyncio.sleep(CALM_S if is_up else EAGER_S)
+            await asyncio.sleep(self._calm_s if is_up else EAGER_S)
 
     async def _probe(self, instance: Instance) -> None:
         try:

@@ -30,6 +30,7 @@ class Instance:
 
     @property
     def name(self) -> str:
+        """Its name in metrics, headers and status."""
         return self.spec.name
 
     def silent_s(self, now_s: float) -> float | None:

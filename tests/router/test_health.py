@@ -77,7 +77,7 @@ def test_a_silent_scheduler_is_suspect_and_its_waiting_requests_move(
             StubSettings(name=name, load_endpoint=f"ipc://{tmp_path}/{name}.ipc", fault=fault)
             for name, fault in (("a", Fault.HANG), ("b", Fault.NONE))
         ]
-        config = {"routing": {"policy": "round_robin"}, "supervisor": {"suspect_after_s": 1.0}}
+        config = {"routing": {"policy": "round_robin"}, "supervisor": {"suspect_after_s": 2.0}}
         async with door(*stubs, **config) as front:
 
             async def is_proven() -> bool:
@@ -108,7 +108,7 @@ def test_a_stopped_process_is_suspect_until_it_goes_on(
     async def run() -> None:
         stubs = stub_processes(StubSettings(name="a"), StubSettings(name="b"))
         async with door_process(
-            [(s.name, s.url) for s in stubs], supervisor={"suspect_after_s": 1.0}
+            [(s.name, s.url) for s in stubs], supervisor={"suspect_after_s": 2.0}
         ) as front:
             await front.wait_states(a="up", b="up")
             os.kill(stubs[0].process.pid, signal.SIGSTOP)
