@@ -58,15 +58,18 @@ class Instance:
         return list(self.request("/generate", body)["output_ids"])
 
     def wait_report(
-        self, is_wanted: Callable[[LoadReport], bool], deadline_s: float = 30.0
+        self,
+        is_wanted: Callable[[LoadReport], bool],
+        since_s: float = 0.0,
+        deadline_s: float = 30.0,
     ) -> LoadReport:
-        """The first report that is wanted; fails with the last one seen otherwise."""
+        """The first report made after `since_s` that is wanted; fails with the last one seen."""
         end_s = time.monotonic() + deadline_s
         seen = None
         while time.monotonic() < end_s:
             if self._reports.poll(200):
                 seen = decode_load(self._reports.recv())
-                if is_wanted(seen):
+                if seen.time_s >= since_s and is_wanted(seen):
                     return seen
         return pytest.fail(f"no such load report within {deadline_s} s; the last was {seen}")
 

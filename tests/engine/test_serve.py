@@ -23,7 +23,7 @@ CHUNK = ("--chunked-prefill-size", "128")
 NO_OVERLAP = ("--disable-overlap-schedule",)
 TWO_RANKS = ("--tp-size", "2")
 TWO_RANKS_ENVIRONMENT = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
-LONG_PROMPT = 1600
+LONG_PROMPT = 3200
 NEW_TOKENS = 24
 STOCK = "sglang.srt.managers.scheduler.Scheduler"
 BANA = "sglang_bana.engine.scheduler.BanaScheduler"
@@ -54,24 +54,26 @@ def prompts() -> list[list[int]]:
 
 def visit_instance(start_instance, model: Path, kind: SchedulerKind, *arguments: str) -> Visit:
     environment = TWO_RANKS_ENVIRONMENT if "--tp-size" in arguments else {}
-    options = {"engine": EngineConfig(scheduler=kind), "environment": environment}
+    engine = EngineConfig(scheduler=kind, report_interval_s=0.02)
+    options = {"engine": engine, "environment": environment}
     with start_instance(model, *CHUNK, *arguments, **options) as instance:
-        before = leftovers.SHARED_MEMORY.glob("*")
-        shared = {p.name for p in before}
+        shared = shared_memory_of(instance)
+        assert all(path.exists() for path in shared)
         ids = [instance.greedy_ids(prompt, NEW_TOKENS) for prompt in prompts()]
         chunking, decoding = watch_long_request(instance)
-        idle = instance.wait_report(lambda r: r.running_requests + r.waiting_requests == 0)
+        idle = instance.wait_report(
+            lambda r: r.running_requests + r.waiting_requests == 0, time.monotonic()
+        )
         idle_cpu = measure_cpu(instance)
         drained: list[int] = []
         thread = in_thread(lambda: drained.extend(instance.greedy_ids([5, 6, 7], 300)))
-        instance.wait_report(lambda r: r.running_requests == 1)
+        instance.wait_report(lambda r: r.running_requests == 1, time.monotonic())
         log = instance.log
         keyless = status_without_key(instance)
         exit_status = instance.stop()
         thread.join(30)
         run_dir = Path(instance.spec.run_dir)
         left = [p.name for p in run_dir.iterdir() if p.name not in ("i0.json", log.name)]
-        now = {p.name for p in leftovers.SHARED_MEMORY.glob("sglang_loads_*")}
         return Visit(
             ids=ids,
             drained_ids=drained,
@@ -82,9 +84,16 @@ def visit_instance(start_instance, model: Path, kind: SchedulerKind, *arguments:
             idle_cpu=idle_cpu,
             keyless_status=keyless,
             exit_status=exit_status,
-            left=left + sorted(now & shared),
+            left=left + [path.name for path in shared if path.exists()],
             log=log.read_text(),
         )
+
+
+def shared_memory_of(instance) -> list[Path]:
+    folder = leftovers.temporary_folder(Path(instance.spec.run_dir), instance.spec.name)
+    names = (folder / "shared-memory").read_text().split()
+    assert names
+    return [leftovers.SHARED_MEMORY / name for name in names]
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -96,10 +105,12 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 def watch_long_request(instance) -> tuple[LoadReport, LoadReport]:
     rng = Random(3)
     prompt = [rng.randrange(3, 700) for _ in range(LONG_PROMPT)]
+    since_s = time.monotonic()
     thread = in_thread(lambda: instance.greedy_ids(prompt, 200))
-    chunking = instance.wait_report(lambda r: r.prefilling_tokens > 0)
+    chunking = instance.wait_report(lambda r: r.prefilling_tokens > 0, since_s)
     decoding = instance.wait_report(
-        lambda r: r.prefilling_tokens == 0 and r.decode_tokens_total > chunking.decode_tokens_total
+        lambda r: r.prefilling_tokens == 0 and r.decode_tokens_total > chunking.decode_tokens_total,
+        chunking.time_s,
     )
     thread.join(120)
     return chunking, decoding
