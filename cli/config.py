@@ -41,16 +41,14 @@ def show(
         if table != section:
             print(f"{'' if not section else chr(10)}[{table}]")
             section = table
-        line = f"{key} = {format_toml(value)}"
+        line = f"# {key} is not set" if value is None else f"{key} = {format_toml(value)}"
         print(f"{line:<60}  # {loaded.origins[name]}" if origin else line)
 
 
 def format_toml(value: object) -> str:
-    """`value` as TOML would have it; what is not set is an empty text."""
+    """`value` as TOML would have it."""
     import msgspec
 
-    if value is None:
-        return '""  # not set'
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k} = {format_toml(v)}" for k, v in value.items()) + "}"
     return msgspec.json.encode(value).decode()

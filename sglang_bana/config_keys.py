@@ -49,11 +49,10 @@ def list_settings() -> Mapping[str, Setting]:
 def describe_missing(name: str) -> str:
     """Say that there is no setting `name`: against its siblings where the section exists."""
     section, _, key = name.rpartition(".")
-    siblings = [s.rpartition(".")[2] for s in SETTINGS if s.rpartition(".")[0] == section]
-    if siblings:
+    siblings = _list_below(section)
+    if section and siblings:
         return describe_unknown(f"setting in section {section!r}:", key, siblings)
-    sections = {s.rpartition(".")[0] for s in SETTINGS}
-    return describe_unknown("section", section or key, sections)
+    return describe_unknown("section", name.partition(".")[0], _list_below(""))
 
 
 def parse_text(setting: Setting, text: str, where: str) -> object:
@@ -73,6 +72,7 @@ def check_value(setting: Setting, value: object, where: str) -> object:
         known = [str(value) for value in setting.type._value2member_map_]
         if value not in known:
             raise ConfigError(f"{describe_unknown(setting.name, value, known)} (from {where})")
+    _check_entries(setting, value, where)
     try:
         typed = msgspec.convert(value, setting.type, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
@@ -86,6 +86,27 @@ def check_value(setting: Setting, value: object, where: str) -> object:
 def mask_value(name: str, value: object) -> object:
     """`value` as it may be shown: a secret only tells whether it is set."""
     return MASK if name in SECRETS and value else value
+
+
+def _list_below(section: str) -> set[str]:
+    """The keys and sections directly in `section`; those at the top for an empty one."""
+    prefix = f"{section}." if section else ""
+    below = (name[len(prefix) :] for name in SETTINGS if name.startswith(prefix))
+    return {rest.partition(".")[0] for rest in below}
+
+
+def _check_entries(setting: Setting, value: object, where: str) -> None:
+    """Refuse an unknown key in an entry of a mapping of records, such as `slo.classes`."""
+    record = (typing.get_args(setting.type) or (None,))[-1]
+    is_record = isinstance(record, type) and issubclass(record, msgspec.Struct)
+    if not is_record or not isinstance(value, dict):
+        return
+    known = [field.name for field in msgspec.structs.fields(record)]
+    for name, entry in value.items():
+        for key in entry if isinstance(entry, dict) else ():
+            if key not in known:
+                what = f"key in {setting.name}.{name} (from {where}):"
+                raise ConfigError(describe_unknown(what, key, known))
 
 
 def _refuse(setting: Setting, value: object, where: str, reason: str) -> ConfigError:
@@ -102,7 +123,8 @@ def _walk(prefix: str, section: type, plain: Mapping[str, Any]) -> Iterator[Sett
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from _walk(f"{name}.", field.type, default)
         else:
-            yield Setting(name, field.type, default)
+            typed = msgspec.convert(default, field.type)
+            yield Setting(name, field.type, msgspec.to_builtins(typed))
 
 
 def _is_structured(kind: Any) -> bool:

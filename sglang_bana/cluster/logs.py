@@ -50,7 +50,7 @@ def read_lines(path: Path, since: int = 0) -> tuple[str, ...]:
     """The newest lines that are not blank, oldest first, each cut to LINE_CHARACTERS."""
     text = read_end(path, TAIL_BYTES, since).decode("utf-8", errors="replace")
     # Progress bars rewrite their line with carriage returns; only its last state counts.
-    lines = (line.rstrip().rpartition("\r")[2].strip() for line in text.splitlines())
+    lines = (line.rstrip().rpartition("\r")[2].strip() for line in text.split("\n"))
     return tuple(line[:LINE_CHARACTERS] for line in lines if line)
 
 

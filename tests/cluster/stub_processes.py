@@ -1,8 +1,8 @@
 """Stand-ins for the programs of a cluster, and a launcher that runs them instead of SGLang.
 
-    launcher CONFIG-ENTRIES…   a `bana launch` whose children are the two below
-    instance ARGS…             an HTTP server; what it does wrong is in STUB_BEHAVIOUR (JSON)
-    front-door SPEC            answers /bana/status by asking the instances
+launcher CONFIG-ENTRIES…   a `bana launch` whose children are the two below
+instance ARGS…             an HTTP server; what it does wrong is in STUB_BEHAVIOUR (JSON)
+front-door SPEC            answers /bana/status by asking the instances
 """
 
 from __future__ import annotations
@@ -145,7 +145,6 @@ def run_front_door(args: list[str]) -> int:
 
 def run_launcher(args: list[str]) -> int:
     from bana.slo.errors import BanaError
-
     from sglang_bana.cluster.commands import Programs
     from sglang_bana.cluster.launch import ModelChoice, plan_launch, run_launch
     from sglang_bana.cluster.progress import PlainReporter

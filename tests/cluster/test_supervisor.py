@@ -38,6 +38,7 @@ class Launched:
         self.run = root / "run"
         entries = ["launch.model=stub", "launch.port=0", f"launch.run_dir={self.run}"]
         entries += ["supervisor.backoff_initial_s=0.05", *settings]
+        self.entries = tuple(entries)
         self.output = root / "output"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -243,8 +244,7 @@ def test_second_launch_in_a_live_run_directory_is_refused(launched) -> None:
     with launched() as cluster:
         cluster.wait_phase("ready")
         again = subprocess.run(
-            [sys.executable, str(STUB), "launcher", "launch.model=stub", "launch.port=0"]
-            + [f"launch.run_dir={cluster.run}"],
+            [sys.executable, str(STUB), "launcher", *cluster.entries],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -252,3 +252,58 @@ def test_second_launch_in_a_live_run_directory_is_refused(launched) -> None:
         assert again.returncode == 2
         assert "belongs to a running cluster" in again.stderr
         assert (cluster.run / "instance-0.json").exists()
+
+
+def bana(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bana.cli.main", *argv],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def test_status_tells_instances_and_restarts(launched) -> None:
+    with launched("launch.instances=2", instance_1={"fail_first": 1}) as cluster:
+        cluster.wait_phase("ready")
+        told = bana("status", "--json", "--run-dir", str(cluster.run))
+        assert told.returncode == 0, told.stderr
+        status = json.loads(told.stdout)
+        assert status["run"]["url"] == cluster.state()["url"]
+        assert [p["restarts"] for p in status["run"]["processes"]] == [0, 1, 0]
+        assert [i["state"] for i in status["front_door"]["instances"]] == ["up", "up"]
+        plain = bana("status", "--run-dir", str(cluster.run)).stdout
+        assert "instance-1  up" in plain
+        assert "RuntimeError: the model does not fit" in plain
+
+
+def test_status_of_a_cluster_without_front_door_is_no_success(launched) -> None:
+    with launched() as cluster:
+        cluster.wait_phase("ready")
+        os.kill(cluster.kept("front-door")["pid"], signal.SIGSTOP)
+        told = bana("status", "--run-dir", str(cluster.run))
+        assert told.returncode == 1
+        assert "front door: no answer" in told.stdout
+
+
+def test_stop_drains_and_waits_until_all_is_gone(launched) -> None:
+    with launched() as cluster:
+        cluster.wait_phase("ready")
+        assert bana("stop", "--run-dir", str(cluster.run)).returncode == 0
+        assert cluster.process.wait(1) == 0
+        assert cluster.survivors() == set()
+        assert "front-door drained" in cluster.events()
+        again = bana("stop", "--run-dir", str(cluster.run))
+        assert again.returncode == 2
+        assert "has ended (stopped)" in again.stderr
+
+
+def test_stop_now_does_not_drain(launched, monkeypatch) -> None:
+    monkeypatch.setenv("STUB_DRAIN_S", "600")
+    with launched() as cluster:
+        cluster.wait_phase("ready")
+        slow = bana("stop", "--timeout", "1", "--run-dir", str(cluster.run))
+        assert slow.returncode == 2
+        assert "bana stop --now" in slow.stderr
+        assert bana("stop", "--now", "--run-dir", str(cluster.run)).returncode == 0
+        assert "front-door drained" not in cluster.events()

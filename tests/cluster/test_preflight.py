@@ -1,0 +1,87 @@
+"""What is refused before anything is started."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from bana.slo.errors import ConfigError
+from sglang_bana.cluster.preflight import (
+    available_bytes,
+    check_launch,
+    check_memory,
+    check_model,
+    describe_model_doubt,
+    measure_weights,
+    raise_open_files,
+)
+from sglang_bana.config_sources import ConfigRequest, load_config
+
+
+def config_of(*sets: str):
+    return load_config(ConfigRequest(sets=sets), {}).config
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        ((), "name a model with --model"),
+        (("launch.model=m", 'launch.upstreams=["http://a"]'), "exclude each other"),
+        (('launch.upstreams=["http://a"]', "launch.instances=2"), "need --model"),
+        (("launch.model=m", "launch.upstream_keys_file=k"), "needs --upstream"),
+        (("launch.model=m", "launch.host=0.0.0.0"), "--host 0.0.0.0 can be reached from outside"),
+        (("launch.model=m", "auth.keys_file=/no/such"), "cannot read auth.keys_file"),
+        (("launch.model=m", 'launch.sglang_args=["--port","1"]'), "--port cannot be given"),
+    ],
+)
+def test_contradictions_are_refused(sets: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        check_launch(config_of(*sets))
+
+
+def test_an_open_address_with_a_key_is_allowed() -> None:
+    check_launch(config_of("launch.model=m", "launch.host=0.0.0.0", "auth.api_key=k"))
+    check_launch(config_of('launch.upstreams=["http://a"]'))
+
+
+def test_local_models_must_be_models(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such folder"):
+        check_model(str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        check_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert check_model(str(tmp_path)) == str(tmp_path)
+    assert check_model("org/name") == "org/name"
+
+
+def test_misspelt_embedded_model_is_doubted_not_refused() -> None:
+    assert "did you mean 'smollm2'" in str(describe_model_doubt("smolm2"))
+    assert describe_model_doubt("smollm2") is None
+    assert describe_model_doubt("org/other-model") is None
+
+
+def test_more_instances_than_memory_are_refused(tmp_path: Path) -> None:
+    assert available_bytes() > 0
+    with pytest.raises(ConfigError, match=r"100000 instances .* GiB are free|free are"):
+        check_memory(str(tmp_path), 100_000)
+
+
+def test_weights_are_counted_and_other_files_are_not(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"x" * 10)
+    (tmp_path / "README.md").write_bytes(b"x" * 99)
+    assert measure_weights(str(tmp_path)) == 10
+    assert measure_weights("org/name") == 0
+
+
+def test_open_files_are_raised_as_far_as_allowed() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        assert raise_open_files(400) is None
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 2 * 400 + 256
+        if before[1] != resource.RLIM_INFINITY:
+            assert "lower limits.max_requests" in str(raise_open_files(before[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

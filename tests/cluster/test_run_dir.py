@@ -1,0 +1,139 @@
+"""Run directories: private, found again, never confused with those of the dead."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bana.slo.errors import ConfigError
+from sglang_bana.cluster.control import find_live_run
+from sglang_bana.cluster.procfs import is_same_process, read_start_ticks
+from sglang_bana.cluster.run_dir import (
+    KEPT_RUNS,
+    RunDir,
+    choose_run_dir,
+    is_live,
+    list_runs,
+    locate_base,
+    read_state,
+    remove_old_runs,
+)
+from sglang_bana.status import RunState
+
+OWN_TICKS = read_start_ticks(os.getpid()) or 0
+
+
+def write_run(root: Path, pid: int, ticks: int) -> RunDir:
+    run = RunDir(root)
+    run.create()
+    run.write_state(
+        RunState(
+            version="0",
+            pid=pid,
+            started_ticks=ticks,
+            url="http://127.0.0.1:1",
+            model="m",
+            phase="ready",
+            processes=(),
+        )
+    )
+    return run
+
+
+def test_created_folder_is_private(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "a" / "run")
+    run.create()
+    run.write_key("k")
+    for path in (run.root, run.root / "logs", run.key_file):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_folders_that_others_may_read_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match="open to others"):
+        RunDir(folder).create()
+
+
+def test_folders_with_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    (folder / "thesis").write_text("precious")
+    with pytest.raises(ConfigError, match="holds other files"):
+        RunDir(folder).create()
+    assert (folder / "thesis").read_text() == "precious"
+
+
+def test_paths_too_long_for_sockets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too long for sockets"):
+        RunDir(tmp_path / ("x" * 100)).create()
+
+
+def test_unusable_places_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--run-dir"):
+        RunDir(tmp_path / "file" / "run").create()
+
+
+def test_runtime_directory_comes_before_the_cache(tmp_path: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path), "BANA_CACHE": "/c"}
+    assert locate_base(environ) == tmp_path / "bana"
+    assert locate_base({"BANA_CACHE": "/c", "XDG_RUNTIME_DIR": "/nowhere"}) == Path("/c/run")
+    assert choose_run_dir("", environ).root.parent == tmp_path / "bana"
+    assert choose_run_dir(str(tmp_path / "x"), environ).root == tmp_path / "x"
+
+
+def test_own_process_is_live_and_a_reused_pid_is_not(tmp_path: Path) -> None:
+    live = write_run(tmp_path / "a", os.getpid(), OWN_TICKS)
+    reused = write_run(tmp_path / "b", os.getpid(), OWN_TICKS + 1)
+    assert is_live(read_state(live))
+    assert not is_live(read_state(reused))
+    assert not is_same_process(2**22 + 1, 5)
+
+
+def test_newest_live_run_is_found_behind_newer_dead_ones(tmp_path: Path) -> None:
+    base = tmp_path / "bana"
+    for age, (name, ticks) in enumerate([("dead", 1), ("new", OWN_TICKS), ("old", OWN_TICKS)]):
+        run = write_run(base / name, os.getpid(), ticks)
+        os.utime(run.state_file, (1000 - age, 1000 - age))
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    assert find_live_run(None, environ).run_dir.root == base / "new"
+    assert [run.root.name for run in list_runs(base)] == ["dead", "new", "old"]
+
+
+def test_without_a_run_the_next_step_is_told(tmp_path: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with pytest.raises(ConfigError, match="start one with `bana launch`"):
+        find_live_run(None, environ)
+    with pytest.raises(ConfigError, match="no readable state"):
+        find_live_run(str(tmp_path), environ)
+    write_run(tmp_path / "r", os.getpid(), 1)
+    with pytest.raises(ConfigError, match="has ended"):
+        find_live_run(str(tmp_path / "r"), environ)
+
+
+def test_live_run_directories_are_not_taken_twice(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", os.getpid(), OWN_TICKS)
+    with pytest.raises(ConfigError, match="belongs to a running cluster"):
+        RunDir(run.root).create()
+
+
+def test_directory_of_an_ended_run_is_emptied_and_used_again(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", os.getpid(), 1)
+    (run.root / "instance-0.load").write_text("")
+    (run.root / "instance-0.tmp").mkdir()
+    run.create()
+    assert {path.name for path in run.root.iterdir()} == {"state.json", "logs"}
+
+
+def test_only_the_newest_ended_runs_keep_their_logs(tmp_path: Path) -> None:
+    for number in range(KEPT_RUNS + 3):
+        run = write_run(tmp_path / f"r{number}", os.getpid(), 1)
+        os.utime(run.state_file, (number, number))
+    live = write_run(tmp_path / "live", os.getpid(), OWN_TICKS)
+    os.utime(live.state_file, (0, 0))
+    remove_old_runs(tmp_path)
+    left = {run.root.name for run in list_runs(tmp_path)}
+    assert left == {f"r{number}" for number in range(3, KEPT_RUNS + 3)} | {"live"}
