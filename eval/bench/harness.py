@@ -41,6 +41,7 @@ from bana.slo.errors import ConfigError
 from bana.slo.figures import BenchReport, Figure
 
 Say = Callable[[str], None]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Scale(StrEnum):
@@ -67,17 +68,46 @@ class BenchRequest(msgspec.Struct, frozen=True):
     earlier: Earlier = Earlier.RESUME
 
 
+class Interruption:
+    """Whether the run was told to end.
+
+    The signal raises KeyboardInterrupt at once, but Python drops an exception that hits a
+    callback of its own (around a fork, say), so it is also remembered.
+    """
+
+    def __init__(self) -> None:
+        self._is_wanted = False
+
+    def note(self, _signum: int, _frame: FrameType | None) -> None:
+        """The signal handler."""
+        self._is_wanted = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """KeyboardInterrupt once the run was told to end."""
+        if self._is_wanted:
+            raise KeyboardInterrupt
+
+
 class Session:
     """What a running benchmark measures through: resumed trials are recalled, not repeated.
 
     `notes` are settings that only show while measuring; the report has them with the others.
     """
 
-    def __init__(self, request: BenchRequest, log: TrialLog, say: Say) -> None:
+    def __init__(
+        self, request: BenchRequest, log: TrialLog, say: Say, interruption: Interruption
+    ) -> None:
         self.request = request
-        self.say = say
         self.notes: dict[str, object] = {}
         self._log = log
+        self._say = say
+        self._interruption = interruption
+
+    def say(self, line: str) -> None:
+        """A line of progress; also where a run notices that it was told to end."""
+        self._say(line)
+        self._interruption.check()
 
     def run_trial(self, name: str, measure: Callable[[], Values]) -> Values:
         """One measurement, or what it gave before the interruption."""
@@ -123,12 +153,12 @@ def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
         raise ConfigError(f"cannot write --json {output}: name a file in an existing folder")
     unfinished = partial_path(output)
     blank = _describe_run(bench, request)
-    with _interruptible(), open_trials(unfinished, _key_run(blank)) as log:
+    with _interruptible() as interruption, open_trials(unfinished, _key_run(blank)) as log:
         if request.earlier is Earlier.DISCARD:
             log.clear()
         elif len(log):
             say(f"resuming: {len(log)} trials kept from an interrupted run (--fresh discards them)")
-        session = Session(request, log, say)
+        session = Session(request, log, say, interruption)
         figures = bench.measure(session)
         report = msgspec.structs.replace(
             blank,
@@ -182,17 +212,15 @@ def _list_values(values: Values) -> str:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does, so that what was started is stopped."""
+def _interruptible() -> Iterator[Interruption]:
+    """Ctrl-C and SIGTERM end a run in order, so that what was started is stopped."""
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield interruption
         return
-
-    def interrupt(_signum: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interruption.note) for number in SIGNALS}
     try:
-        yield
+        yield interruption
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

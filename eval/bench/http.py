@@ -57,6 +57,7 @@ class Exchange:
         "error",
         "events",
         "first_byte_s",
+        "first_event_s",
         "is_finished",
         "last_event",
         "rest",
@@ -68,6 +69,7 @@ class Exchange:
         self.due_s = due_s
         self.sent_s: float | None = None
         self.first_byte_s: float | None = None
+        self.first_event_s: float | None = None
         self.end_s: float | None = None
         self.status: int | None = None
         self.error: str | None = None
@@ -88,6 +90,8 @@ class Exchange:
             if event.startswith(b"data: [DONE]"):
                 self.is_finished = True
             elif event.startswith(b"data:"):
+                if self.events == 0:
+                    self.first_event_s = asyncio.get_running_loop().time()
                 self.events += 1
                 self.last_event = event
                 if event.startswith(b'data: {"error"'):

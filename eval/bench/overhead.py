@@ -163,8 +163,8 @@ def _judge(
         "throughput_vs_stock": judge_throughput(ratio(neutral)),
         "throughput_vs_stock[front door on the instance's cores]": ratio(shared),
         "control_stock_vs_stock": ratio(control),
-        "first_byte_added_p50_ms": figure_difference(
-            neutral, "first_byte_p50_ms", seed, "ms", None
+        "first_token_added_p50_ms": figure_difference(
+            neutral, "first_token_p50_ms", seed, "ms", None
         ),
         "bana_tokens_per_s": level([pair.first for pair in neutral]),
         "stock_tokens_per_s": level([pair.second for pair in neutral]),

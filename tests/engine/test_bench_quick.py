@@ -1,0 +1,43 @@
+"""Benchmarks that need SGLang, as smokes: their figures claim nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1_500)]
+
+
+def run_quick(name: str, output: Path) -> dict[str, Any]:
+    """The report of `bana eval bench NAME --quick`."""
+    argv = [sys.executable, "-m", "bana.cli.main", "eval", "bench", name, "--quick"]
+    done = subprocess.run(
+        [*argv, "--json", str(output)], capture_output=True, text=True, timeout=1_400, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(output.read_bytes())
+    assert all(figure["met"] is None for figure in report["figures"].values())
+    return report
+
+
+def test_overhead_runs_both_sides_and_a_control(tmp_path: Path) -> None:
+    figures = run_quick("overhead", tmp_path / "overhead.json")["figures"]
+
+    assert {"throughput_vs_stock", "control_stock_vs_stock"} <= set(figures)
+    assert figures["bana_tokens_per_s"]["value"] > 0
+    assert figures["stock_tokens_per_s"]["value"] > 0
+    assert ">= 0.98" in figures["throughput_vs_stock"]["aim"]
+    assert ">= 0.95" in figures["throughput_vs_stock"]["aim"]
+
+
+def test_attention_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    report = run_quick("attention", tmp_path / "attention.json")
+
+    assert any(name.startswith("extend_vs_torch_native[") for name in report["figures"])
+    assert any(name.startswith("decode_vs_torch_native[") for name in report["figures"])
+    assert report["settings"]["measured_with"]["extent"] == "quick"

@@ -1,0 +1,102 @@
+"""Answers as servers and relays really cut them, against the lean client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bana.eval.bench.http import Exchange, Target, encode_post
+from bana.eval.bench.pool import ConnectionPool
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(payload: bytes) -> bytes:
+    return b"%X\r\n%s\r\n" % (len(payload), payload)
+
+
+SSE = (
+    CHUNKED
+    + chunk(b"data: {1}\n\nda")
+    + chunk(b"ta: {2}\n\n")
+    + chunk(b": a comment\n\ndata: {3}\n\ndata: [DONE]\n\n")
+    + b"0\r\n\r\n"
+)
+
+
+async def exchange_with(answer: bytes, piece: int) -> Exchange:
+    """One exchange with a server that writes `answer` in pieces and closes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for start in range(0, len(answer), piece):
+            writer.write(answer[start : start + piece])
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    over: asyncio.Queue[Exchange] = asyncio.Queue()
+    pool = ConnectionPool(target, over.put_nowait, 1)
+    try:
+        pool.send(encode_post(target, "/", {}), Exchange(0.0))
+        return await asyncio.wait_for(over.get(), 20)
+    finally:
+        await pool.close()
+        server.close()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1_000_000])
+def test_events_are_counted_however_they_are_cut(piece: int) -> None:
+    exchange = asyncio.run(exchange_with(SSE, piece))
+
+    assert exchange.is_ok
+    assert exchange.is_finished
+    assert (exchange.events, exchange.last_event) == (3, b"data: {3}")
+
+
+@pytest.mark.parametrize("piece", [1, 1_000_000])
+def test_a_body_of_known_length(piece: int) -> None:
+    answer = HEAD + b"content-length: 5\r\n\r\nhello"
+
+    exchange = asyncio.run(exchange_with(answer, piece))
+
+    assert exchange.is_ok
+    assert (exchange.status, exchange.rest, exchange.is_finished) == (200, b"hello", False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (CHUNKED + chunk(b"data: {1}\n\n"), "connection lost"),
+        (HEAD + b"Content-Length: 9\r\n\r\nhello", "connection lost"),
+        (HEAD + b"\r\n", "neither length nor chunks"),
+        (CHUNKED + b"zz\r\n", "not HTTP"),
+        (CHUNKED + chunk(b'data: {"error": {}}\n\n') + b"0\r\n\r\n", "error event"),
+        (b"", "connection lost"),
+    ],
+)
+def test_what_is_cut_off_or_malformed_is_a_failure(answer: bytes, reason: str) -> None:
+    exchange = asyncio.run(exchange_with(answer, 1_000_000))
+
+    assert not exchange.is_ok
+    assert reason in (exchange.error or "")
+
+
+def test_another_status_is_no_success() -> None:
+    answer = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}"
+
+    exchange = asyncio.run(exchange_with(answer, 1_000_000))
+
+    assert (exchange.is_ok, exchange.status, exchange.error) == (False, 429, None)
+
+
+def test_a_key_travels_as_bearer() -> None:
+    request = encode_post(Target("http://127.0.0.1:8000", "secret"), "/generate", {"a": 1})
+
+    assert request.startswith(b"POST /generate HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n")
+    assert b"Authorization: Bearer secret\r\n" in request
+    assert request.endswith(b'Content-Length: 7\r\n\r\n{"a":1}')
