@@ -31,7 +31,7 @@ SCALES = {
     Scale.QUICK: OverheadSettings(
         pairs=1, control_pairs=1, shared_pairs=1, requests=4, concurrency=4, output_tokens=8
     ),
-    Scale.DEFAULT: OverheadSettings(pairs=12, control_pairs=5, shared_pairs=5, requests=48),
+    Scale.DEFAULT: OverheadSettings(pairs=12, control_pairs=5, shared_pairs=5, requests=32),
     Scale.FULL: OverheadSettings(pairs=30, control_pairs=12, shared_pairs=12, requests=64),
 }
 
