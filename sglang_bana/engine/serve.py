@@ -59,6 +59,7 @@ def _run(argv: list[str], spec: InstanceSpec) -> int:
     os.environ[_SERVE_PID_ENV] = str(os.getpid())
     folder = temporary_folder(Path(spec.run_dir), spec.name)
     use_temporary_folder(folder)
+    _notice_departures()
     if spec.engine.force_cpu:
         # SGLang asks torch for a GPU before it asks the platform.
         os.environ.update(CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
@@ -67,6 +68,12 @@ def _run(argv: list[str], spec: InstanceSpec) -> int:
     finally:
         sweep(folder)
         remove_endpoint(spec.load_endpoint)
+
+
+def _notice_departures() -> None:
+    """Let a client's departure end its request: by a rid in a header, else within a second."""
+    os.environ.setdefault("SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES", "1")
+    os.environ.setdefault("SGLANG_REQUEST_STATE_WAIT_TIMEOUT", "1")
 
 
 def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
