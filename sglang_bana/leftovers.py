@@ -1,8 +1,8 @@
 """What an SGLang server that was killed leaves behind, and how to remove it.
 
-SGLang makes its sockets from temporary files and keeps a load record in shared memory; it
-removes neither. Each instance therefore has a temporary folder of its own, in which the names
-of its shared memory are noted before it is created.
+SGLang makes its sockets from temporary files, and keeps load records and message queues in
+shared memory; it ends its workers before they remove them. Each instance therefore has a
+temporary folder of its own, in which it is noted whose shared memory to look for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ SHARED_MEMORY = Path("/dev/shm")
 # A Unix socket's path has at most 107 bytes; the file's own name takes up to 20 of them.
 _MAX_FOLDER_BYTES = 87
 _IPC = "ipc://"
-_RECORDS = "shared-memory"
+_NOTES = "processes"
+_PID = "pid="
 _OWN_PREFIX = "sglang_loads_"
 
 
@@ -54,23 +55,44 @@ def remove_endpoint(endpoint: str) -> None:
 
 def record_shared_memory(folder: Path, record: Path) -> None:
     """Note that a process is about to create `record`, so that `sweep` finds it later."""
-    with (folder / _RECORDS).open("a") as file:
-        file.write(f"{record.name}\n")
+    _note(folder, record.name)
+
+
+def record_process(folder: Path, pid: int) -> None:
+    """Note a process of the instance: SGLang stamps most of its shared memory with the pid."""
+    _note(folder, f"{_PID}{pid}")
+
+
+def list_shared_memory(folder: Path) -> tuple[Path, ...]:
+    """The shared memory that exists of the processes noted in `folder`."""
+    notes = folder / _NOTES
+    lines = notes.read_text().split() if notes.is_file() else []
+    # Nothing but names of SGLang's own is looked for, so a damaged list cannot name other files.
+    named = [SHARED_MEMORY / Path(line).name for line in lines if line.startswith(_OWN_PREFIX)]
+    pids = [line.removeprefix(_PID) for line in lines if line.startswith(_PID)]
+    stamped = [
+        path
+        for pid in pids
+        if pid.isdecimal()
+        for path in sorted(SHARED_MEMORY.glob(f"sgl_shm_*_{pid}_*"))
+    ]
+    return tuple(path for path in (*named, *stamped) if path.is_file())
 
 
 def sweep(folder: Path) -> tuple[Path, ...]:
-    """Remove `folder` and the shared memory recorded in it; what was removed.
+    """Remove `folder` and the shared memory of the processes noted in it; what was removed.
 
     Only for an instance whose processes have all ended. Nothing there is nothing to do.
     """
     if not folder.is_dir():
         return ()
-    records = folder / _RECORDS
-    names = records.read_text().split() if records.is_file() else []
-    # The prefix keeps a damaged list from naming anything but SGLang's own records.
-    shared = [SHARED_MEMORY / Path(name).name for name in names if name.startswith(_OWN_PREFIX)]
-    found = [path for path in shared if path.exists()]
+    found = list_shared_memory(folder)
     for path in found:
         path.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     return (*found, folder)
+
+
+def _note(folder: Path, line: str) -> None:
+    with (folder / _NOTES).open("a") as file:
+        file.write(f"{line}\n")

@@ -5,6 +5,7 @@ spawned ─▶ check seams ─▶ SGLang's entry ─▶ build scheduler ─▶ v
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from bana.slo.errors import BanaError
 from sglang_bana.config import InstanceSpec, SchedulerKind
 from sglang_bana.engine.instance import read_instance_spec, refuse
-from sglang_bana.leftovers import record_shared_memory
+from sglang_bana.leftovers import record_process, record_shared_memory
 
 
 def run_rank(server_args: Any, port_args: Any, gpu_id: int, *ranks: Any) -> None:
@@ -44,7 +45,9 @@ def run_rank(server_args: Any, port_args: Any, gpu_id: int, *ranks: Any) -> None
 def _record_shared_memory(port_args: Any) -> None:
     from sglang.srt.managers.load_snapshot import shm_path_for
 
-    record_shared_memory(Path(tempfile.gettempdir()), Path(shm_path_for(port_args.instance_id)))
+    folder = Path(tempfile.gettempdir())
+    record_process(folder, os.getpid())
+    record_shared_memory(folder, Path(shm_path_for(port_args.instance_id)))
 
 
 class SchedulerBuild:

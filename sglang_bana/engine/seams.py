@@ -105,6 +105,7 @@ _SCHEDULER = (
         fields=("batch_to_run", "running_batch"),
     ),
     Seam("sglang.srt.managers.load_snapshot:shm_path_for", ("ipc_name",)),
+    Seam("sglang.srt.utils.stale_shm_cleanup:make_shm_name", ("kind",), uses=("getpid",)),
     Seam("sglang.srt.managers.scheduler:Scheduler.init_ipc_channels", ("self", "port_args")),
     Seam(
         "sglang.srt.managers.load_snapshot:create_load_snapshot_writer",

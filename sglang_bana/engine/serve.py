@@ -20,6 +20,7 @@ from bana.slo.errors import BanaError
 from sglang_bana.config import InstanceSpec
 from sglang_bana.engine.instance import read_instance_spec, refuse
 from sglang_bana.leftovers import (
+    record_process,
     remove_endpoint,
     sweep,
     temporary_folder,
@@ -59,6 +60,7 @@ def _run(argv: list[str], spec: InstanceSpec) -> int:
     os.environ[_SERVE_PID_ENV] = str(os.getpid())
     folder = temporary_folder(Path(spec.run_dir), spec.name)
     use_temporary_folder(folder)
+    record_process(folder, os.getpid())
     _notice_departures()
     if spec.engine.force_cpu:
         # SGLang asks torch for a GPU before it asks the platform.

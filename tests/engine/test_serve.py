@@ -58,7 +58,7 @@ def visit_instance(start_instance, model: Path, kind: SchedulerKind, *arguments:
     options = {"engine": engine, "environment": environment}
     with start_instance(model, *CHUNK, *arguments, **options) as instance:
         shared = shared_memory_of(instance)
-        assert all(path.exists() for path in shared)
+        assert shared
         ids = [instance.greedy_ids(prompt, NEW_TOKENS) for prompt in prompts()]
         chunking, decoding = watch_long_request(instance)
         idle = instance.wait_report(
@@ -89,11 +89,9 @@ def visit_instance(start_instance, model: Path, kind: SchedulerKind, *arguments:
         )
 
 
-def shared_memory_of(instance) -> list[Path]:
+def shared_memory_of(instance) -> tuple[Path, ...]:
     folder = leftovers.temporary_folder(Path(instance.spec.run_dir), instance.spec.name)
-    names = (folder / "shared-memory").read_text().split()
-    assert names
-    return [leftovers.SHARED_MEMORY / name for name in names]
+    return leftovers.list_shared_memory(folder)
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -164,6 +162,7 @@ def test_two_ranks_give_the_tokens_of_one(visit) -> None:
     two = visit("qwen3", SchedulerKind.BANA, *NO_OVERLAP, *TWO_RANKS)
     one = visit("qwen3", SchedulerKind.BANA, *NO_OVERLAP)
     assert two.proof.tp_size == 2
+    assert two.left == []
     assert two.ids == one.ids
 
 

@@ -31,6 +31,16 @@ def test_recorded_shared_memory_is_swept_with_the_folder(folder: Path) -> None:
     assert (ours.exists(), other.exists(), folder.exists()) == (False, True, False)
 
 
+def test_shared_memory_stamped_with_a_noted_process_is_swept(folder: Path) -> None:
+    ours, other = (leftovers.SHARED_MEMORY / f"sgl_shm_mq_{pid}_0a1b" for pid in (41, 4))
+    ours.touch()
+    other.touch()
+    leftovers.record_process(folder, 41)
+    assert leftovers.list_shared_memory(folder) == (ours,)
+    assert leftovers.sweep(folder) == (ours, folder)
+    assert other.exists()
+
+
 def test_a_record_that_was_never_created_is_no_leftover(folder: Path) -> None:
     leftovers.record_shared_memory(folder, leftovers.SHARED_MEMORY / "sglang_loads_never.shm")
     assert leftovers.sweep(folder) == (folder,)
@@ -39,8 +49,8 @@ def test_a_record_that_was_never_created_is_no_leftover(folder: Path) -> None:
 def test_a_damaged_list_cannot_name_other_files(folder: Path) -> None:
     precious = leftovers.SHARED_MEMORY.parent / "precious"
     precious.touch()
-    for name in ("../precious", "sglang_loads_/../../precious"):
-        with (folder / "shared-memory").open("a") as file:
+    for name in ("../precious", "sglang_loads_/../../precious", "pid=*", "pid=../"):
+        with (folder / "processes").open("a") as file:
             file.write(f"{name}\n")
     assert leftovers.sweep(folder) == (folder,)
     assert precious.exists()
