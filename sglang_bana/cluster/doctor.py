@@ -17,8 +17,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from bana.slo.errors import ConfigError
-from sglang_bana.cluster import models
+from sglang_bana.cluster import hops, models
 from sglang_bana.cluster.binding import bind_listener, hold_ports, release_ports
+from sglang_bana.cluster.control import find_live_run
 from sglang_bana.cluster.logs import ERROR_LINES
 from sglang_bana.cluster.placement import read_machine
 from sglang_bana.cluster.preflight import (
@@ -71,6 +72,7 @@ def examine(config: BanaConfig, environ: Mapping[str, str]) -> tuple[Finding, ..
         examine_disk("run directory", locate_base(environ), RUN_BYTES, "--run-dir"),
         examine_port(config),
         examine_models(),
+        *examine_run(environ),
     )
 
 
@@ -217,3 +219,24 @@ def examine_models() -> Finding:
     missing = [name for name, is_in in cached.items() if not is_in]
     remedy = f"bana model fetch {missing[0]} (the first launch does it too)" if missing else ""
     return Finding("models", Severity.OK, evidence, remedy=remedy)
+
+
+def examine_run(environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Does each hop of the newest running cluster answer, with the credentials it really uses?"""
+    try:
+        run = find_live_run(None, environ)
+    except ConfigError:
+        return ()
+    return tuple(_judge_hop(hop) for hop in hops.try_hops(run))
+
+
+def _judge_hop(hop: hops.Hop) -> Finding:
+    name = f"running {hop.name}"
+    evidence = f"{hop.url}: {hop.answer} (wanted: 200)"
+    if hop.status == 200:
+        return Finding(name, Severity.OK, evidence)
+    if hop.status in (401, 403):
+        remedy = "restart the cluster, or correct --upstream-key-file"
+        return Finding(name, Severity.BAD, evidence, "its key is not accepted", remedy)
+    remedy = "`bana status` tells whether it is starting, and where its log is"
+    return Finding(name, Severity.WARNING, evidence, "it is starting, busy or gone", remedy)

@@ -26,12 +26,15 @@ MODULE = "sglang_bana.cluster.janitor"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line to the janitor: a group that began or ended, segments in use, or the end."""
+    """One line to the janitor: a group that began or ended, a segment in use, or the end.
+
+    Far shorter than the 4096 bytes that a pipe takes whole or not at all.
+    """
 
     group: int = 0
     ticks: int = 0
     ended: int = 0
-    segments: tuple[str, ...] = ()
+    segment: str = ""
     done: bool = False
 
 
@@ -41,10 +44,14 @@ class Janitor:
     def __init__(self, run_dir: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", MODULE, str(run_dir)],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        if self._process.stdin is not None:
+            # A janitor that was stopped must not stop the launcher once the pipe is full.
+            os.set_blocking(self._process.stdin.fileno(), False)
 
     def tell(self, note: Note) -> None:
         """Pass one line on; a janitor that is gone is no reason to stop serving."""
@@ -53,7 +60,6 @@ class Janitor:
             return
         with contextlib.suppress(BrokenPipeError):
             pipe.write(msgspec.json.encode(note) + b"\n")
-            pipe.flush()
 
     def dismiss(self) -> None:
         """Everything is cleared up already: end it, in any case."""
@@ -79,7 +85,8 @@ def watch(run_dir: RunDir) -> None:
         if note.group:
             groups[note.group] = note.ticks
         groups.pop(note.ended, None)
-        segments.update(note.segments)
+        if note.segment:
+            segments.add(note.segment)
     _kill_groups(groups)
     unlink_unused(frozenset(segments))
     state = read_state(run_dir)

@@ -100,10 +100,9 @@ class Keeper:
         cut_log(self.log, self._post.rules.log_max_bytes)
         if self.child is None or not self.child.is_running():
             return
-        found = self.child.segments() - self._segments
-        if found:
-            self._segments |= found
-            self._post.janitor.tell(Note(segments=tuple(found)))
+        for segment in self.child.segments() - self._segments:
+            self._segments |= {segment}
+            self._post.janitor.tell(Note(segment=segment))
 
     def kill(self, reason: str) -> None:
         """End it at once; `run` decides what follows."""

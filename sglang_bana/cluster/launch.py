@@ -128,6 +128,8 @@ def run_launch(launch: Launch, reporter: Reporter, environ: Mapping[str, str]) -
         remove_old_runs(locate_base(environ))
     launch.run_dir.create()
     try:
+        # First, so that a launch that dies now is found and cleared up later.
+        launch.run_dir.write_state(_identify(launch))
         control_key = _write_specs(launch)
         return asyncio.run(_supervise(launch, reporter, control_key))
     finally:

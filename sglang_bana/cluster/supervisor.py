@@ -92,6 +92,9 @@ class Supervisor:
 
     def _catch_signals(self) -> None:
         for number in SIGNALS:
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                # `nohup` asked for exactly that.
+                continue
             asyncio.get_running_loop().add_signal_handler(number, self._note_signal)
 
     def _note_signal(self) -> None:
