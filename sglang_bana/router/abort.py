@@ -7,7 +7,7 @@ request so young that the engine may not know its id yet is aborted twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import aiohttp
 import msgspec
@@ -17,7 +17,7 @@ from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.upstream import Message, Upstream
 
 MAX_PENDING = 10_000
-WORKERS = 8
+WORKERS = 4
 TIMEOUT_S = 5.0
 YOUNG_S = 0.5
 _MAX_ANSWER_BYTES = 64 * 1024
@@ -25,12 +25,20 @@ _HEADERS = {"Content-Type": "application/json"}
 
 
 class AbortQueue:
-    """A bounded queue of aborts; what does not fit is counted and left to the closed socket."""
+    """A bounded queue of aborts for each instance, so that a frozen one delays no other's.
 
-    def __init__(self, upstream: Upstream, metrics: RouterMetrics) -> None:
+    What does not fit is counted and left to the closed socket.
+    """
+
+    def __init__(
+        self, instances: Iterable[Instance], upstream: Upstream, metrics: RouterMetrics
+    ) -> None:
         self._upstream = upstream
         self._metrics = metrics
-        self._pending: asyncio.Queue[tuple[Instance, str]] = asyncio.Queue(MAX_PENDING)
+        self._instances = tuple(instances)
+        self._pending: dict[str, asyncio.Queue[str]] = {
+            instance.name: asyncio.Queue(MAX_PENDING) for instance in self._instances
+        }
 
     def send(self, instance: Instance, rids: Sequence[str], age_s: float) -> None:
         """Abort `rids` on `instance`; `age_s` is how long ago they were sent there."""
@@ -41,26 +49,28 @@ class AbortQueue:
     async def run(self) -> None:
         """Send what is queued, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work())
+            for instance in self._instances:
+                for _ in range(WORKERS):
+                    group.create_task(self._work(instance))
 
     def _put(self, instance: Instance, rids: Sequence[str]) -> None:
+        pending = self._pending[instance.name]
         for rid in rids:
             try:
-                self._pending.put_nowait((instance, rid))
+                pending.put_nowait(rid)
             except asyncio.QueueFull:
                 self._metrics.aborts.labels("dropped").inc()
 
-    async def _work(self) -> None:
+    async def _work(self, instance: Instance) -> None:
         while True:
-            instance, rid = await self._pending.get()
-            body = msgspec.json.encode({"rid": rid})
-            message = Message("POST", "/abort_request", _HEADERS, body)
-            try:
-                status, _, _ = await self._upstream.ask(
-                    instance, message, TIMEOUT_S, _MAX_ANSWER_BYTES
-                )
-                outcome = "sent" if status == 200 else "refused"
-            except (aiohttp.ClientError, OSError, TimeoutError):
-                outcome = "unreachable"
+            rid = await self._pending[instance.name].get()
+            outcome = await self._abort(instance, rid)
             self._metrics.aborts.labels(outcome).inc()
+
+    async def _abort(self, instance: Instance, rid: str) -> str:
+        message = Message("POST", "/abort_request", _HEADERS, msgspec.json.encode({"rid": rid}))
+        try:
+            status, _, _ = await self._upstream.ask(instance, message, TIMEOUT_S, _MAX_ANSWER_BYTES)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return "unreachable"
+        return "sent" if status == 200 else "refused"

@@ -54,7 +54,7 @@ class FrontDoor:
         self._keyring = Keyring(config.auth, spec.control_key, rules.classes)
         self._sticky = StickyTable(self.board, config.limits.sticky_entries)
         self._intake = Intake(config.limits, rules, self.flights, self._sticky)
-        self._aborts = AbortQueue(upstream, self.metrics)
+        self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
         self._relay = Relay(
             self.board, self._dispatcher, ledger, upstream, self._aborts, self.metrics
         )
@@ -207,8 +207,10 @@ class FrontDoor:
         """An instance changed its state: move its waiting requests, forget what it held."""
         self.metrics.set_state(instance)
         _LOG.info("instance %s: %s -> %s", instance.name, old, instance.state)
-        if instance.state is InstanceState.SUSPECT:
-            self.flights.move_waiting(instance.name, Cut.MOVED)
+        if instance.state in (InstanceState.SUSPECT, InstanceState.UP) and self.board.usable():
+            # With nobody else to go to, requests are better off waiting for it to come back.
+            for silent in self.board.silent():
+                self.flights.move_waiting(silent.name, Cut.MOVED)
         if instance.state is InstanceState.DOWN:
             self.flights.move_waiting(instance.name, Cut.CRASHED)
             self._dispatcher.forget_instance(instance.name)
@@ -216,6 +218,10 @@ class FrontDoor:
     def _account(self, flight: Flight, outcome: str) -> None:
         slo_class = "" if flight.slo is None else flight.slo.slo_class
         self.metrics.requests.labels(flight.endpoint.path, outcome, slo_class).inc()
+        if _LOG.isEnabledFor(logging.DEBUG):
+            took_s = time.monotonic() - flight.arrival_s
+            where = (flight.request_id, flight.rid, flight.endpoint.path, flight.instance)
+            _LOG.debug("request %s rid %s %s on %s: %s in %.3f s", *where, outcome, took_s)
         if slo_class and outcome not in ("ok", "disconnected"):
             self.metrics.slo_outcomes.labels(slo_class, "failed").inc()
 

@@ -69,8 +69,13 @@ class Delivery:
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Tell the client that a stream begins."""
-        response = web.StreamResponse(status=status, headers=self._merge(headers))
+        merged = self._merge(headers)
         self._is_events = headers.get("Content-Type", "").startswith(EVENT_STREAM)
+        if self._is_events:
+            merged.setdefault("Cache-Control", "no-cache")
+            # Proxies in between must not collect events.
+            merged.setdefault("X-Accel-Buffering", "no")
+        response = web.StreamResponse(status=status, headers=merged)
         self.response = response
         await self._guard(response.prepare(self._request))
 

@@ -34,7 +34,7 @@ class Instance:
         return self.spec.name
 
     def silent_s(self, now_s: float) -> float | None:
-        """The age of its last sign of life, None before the first."""
+        """The age of its last sign of life, None before the first of each of its lives."""
         if self.http_s is None:
             return None
         signs = [self.http_s]
@@ -81,6 +81,10 @@ class InstanceBoard:
         """The instances that may get new work, sorted by name."""
         return [i for i in self._instances.values() if i.state is InstanceState.UP]
 
+    def silent(self) -> list[Instance]:
+        """The instances under suspicion."""
+        return [i for i in self._instances.values() if i.state is InstanceState.SUSPECT]
+
     def observe_answer(self, instance: Instance, now_s: float) -> None:
         """It answered a probe, ready or not."""
         instance.http_s = now_s
@@ -103,6 +107,8 @@ class InstanceBoard:
         """Nobody listens at its address."""
         if instance.state in (InstanceState.UP, InstanceState.SUSPECT):
             instance.failures_total += 1
+            # Its next life has given no sign yet, however long it takes to start.
+            instance.http_s = instance.report_s = None
             self._move(instance, InstanceState.DOWN)
 
     def judge_silence(self, now_s: float) -> None:

@@ -47,6 +47,7 @@ def test_the_state_machine() -> None:
     board.judge_silence(9.0)
     assert instance.state is InstanceState.UP
     board.observe_refusal(instance)
+    assert instance.silent_s(99.0) is None
     board.observe_answer(instance, 10.0)
     board.observe_ready(instance, 11.0)
     up, starting = InstanceState.UP, InstanceState.STARTING
@@ -130,5 +131,22 @@ def test_an_instance_becomes_ready_when_it_says_so(door: Door) -> None:
             server.settings = StubSettings(name="a", secret=server.settings.secret)
             await front.wait_states(a="up")
             assert (await front.get("/readyz")).status == 200
+
+    asyncio.run(run())
+
+
+def test_nobody_is_thrown_out_when_there_is_nowhere_else_to_go(
+    door_process: Door, stub_processes: Any
+) -> None:
+    async def run() -> None:
+        (stub,) = stub_processes(StubSettings(name="a", first_delay_s=1.0))
+        async with door_process([("a", stub.url)], supervisor={"suspect_after_s": 1.0}) as front:
+            waiting = asyncio.create_task(front.post(CHAT, HELLO))
+            await asyncio.sleep(0.3)
+            os.kill(stub.process.pid, signal.SIGSTOP)
+            await front.wait_states(a="suspect")
+            assert (await front.post(CHAT, HELLO)).code == "no_instance"
+            os.kill(stub.process.pid, signal.SIGCONT)
+            assert (await waiting).status == 200
 
     asyncio.run(run())
