@@ -51,7 +51,7 @@ def launch(
         list[str] | None,
         typer.Argument(metavar="[-- SGLANG-ARGUMENTS]", help="Passed on untouched."),
     ] = None,
-) -> int:
+) -> None:
     """Start SGLang servers with one front door, and keep them running until interrupted."""
     flags: dict[str, tuple[str, object]] = {
         "launch.model": ("--model", model),
@@ -67,10 +67,13 @@ def launch(
         "auth.keys_file": ("--keys-file", keys_file),
     }
     loaded = load_settings(config, set_, flags)
-    return print_plan(loaded, as_json=json_) if dry_run else run_cluster(loaded)
+    if dry_run:
+        print_plan(loaded, as_json=json_)
+    else:
+        run_cluster(loaded)
 
 
-def print_plan(loaded: LoadedConfig, *, as_json: bool) -> int:
+def print_plan(loaded: LoadedConfig, *, as_json: bool) -> None:
     """Print what would be started; nothing is left behind."""
     from sglang_bana.cluster.commands import list_commands
     from sglang_bana.cluster.launch import foresee_model, plan_launch
@@ -91,15 +94,14 @@ def print_plan(loaded: LoadedConfig, *, as_json: bool) -> int:
                 "commands": commands,
             }
             print(msgspec.json.format(msgspec.json.encode(plan)).decode())
-            return 0
+            return
         _print_heading(loaded, planned)
         for command in commands:
             print(f"\n# {command.name}\n{command.format_line()}")
-    return 0
 
 
-def run_cluster(loaded: LoadedConfig) -> int:
-    """Run it in the foreground; the exit status."""
+def run_cluster(loaded: LoadedConfig) -> None:
+    """Run it in the foreground until it is told to stop."""
     from bana.cli.fetching import show_fetch
     from sglang_bana.cluster.launch import choose_model, plan_launch, run_launch
     from sglang_bana.cluster.preflight import check_launch
@@ -112,7 +114,7 @@ def run_cluster(loaded: LoadedConfig) -> int:
         _print_heading(loaded, planned)
         reporter = choose_reporter()
         with contextlib.closing(reporter):
-            return run_launch(planned, reporter, os.environ)
+            run_launch(planned, reporter, os.environ)
 
 
 def _print_heading(loaded: LoadedConfig, planned: Launch) -> None:

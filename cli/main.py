@@ -63,7 +63,7 @@ def run_command(commands: typer.Typer, argv: list[str]) -> int:
     try:
         outcome: Any = command.main(args=argv, prog_name="bana", standalone_mode=False)
     except BanaError as error:
-        return _say_error(str(error), REFUSED)
+        return _say_error(str(error), getattr(error, "status", REFUSED))
     except (KeyboardInterrupt, typer.Abort):
         return _say_error("interrupted", INTERRUPTED)
     except BrokenPipeError:

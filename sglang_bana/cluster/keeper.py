@@ -58,8 +58,8 @@ class Post(msgspec.Struct, frozen=True):
 class Keeper:
     """One process and its history.
 
-    `status` is how it last ended, None before that; `alive_s` when it last gave a sign of life,
-    as far as the supervisor could see.
+    `status` is how it last ended, None before that; `failure` why it was given up; `alive_s` when
+    it last gave a sign of life, as far as the supervisor could see.
     """
 
     def __init__(self, post: Post) -> None:
@@ -72,6 +72,7 @@ class Keeper:
         self.restarts = 0
         self.status: int | None = None
         self.errors: tuple[str, ...] = ()
+        self.failure = ""
         self._post = post
         self._endings: tuple[Ending, ...] = ()
         self._segments: frozenset[str] = frozenset()
@@ -91,6 +92,7 @@ class Keeper:
     def note_up(self) -> None:
         """The front door sees it serving."""
         if self.stage is Stage.STARTING:
+            self._post.say(f"{self.name} is up after {time.monotonic() - self.started_s:.0f} s")
             self._enter(Stage.UP)
             self.was_up = True
             self.note_segments()
@@ -182,7 +184,8 @@ class Keeper:
         how = describe_status(status)
         if isinstance(decision, GiveUp):
             self._enter(Stage.GIVEN_UP)
-            self._tell(f"{self.name} {how} and is given up: {decision.reason}")
+            self.failure = f"{self.name} {how} and is given up: {decision.reason}"
+            self._tell(self.failure)
             return False
         self._enter(Stage.WAITING)
         self._tell(f"{self.name} {how}; starts again in {decision.delay_s:g} s")

@@ -122,8 +122,8 @@ def plan_launch(
         )
 
 
-def run_launch(launch: Launch, reporter: Reporter, environ: Mapping[str, str]) -> int:
-    """Run the cluster until it is told to stop; the exit status."""
+def run_launch(launch: Launch, reporter: Reporter, environ: Mapping[str, str]) -> None:
+    """Run the cluster until it is told to stop; ClusterFailed when nothing can serve any more."""
     if not launch.config.launch.run_dir:
         remove_old_runs(locate_base(environ))
     launch.run_dir.create()
@@ -131,13 +131,13 @@ def run_launch(launch: Launch, reporter: Reporter, environ: Mapping[str, str]) -
         # First, so that a launch that dies now is found and cleared up later.
         launch.run_dir.write_state(_identify(launch))
         control_key = _write_specs(launch)
-        return asyncio.run(_supervise(launch, reporter, control_key))
+        asyncio.run(_supervise(launch, reporter, control_key))
     finally:
         launch.run_dir.remove_leftovers()
         reporter.close()
 
 
-async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> int:
+async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> None:
     janitor = Janitor(launch.run_dir.root)
     commands = list_commands(launch.blueprint, launch.run_dir)
     keepers = [Keeper(_post(launch, command, janitor, reporter)) for command in commands]
@@ -150,7 +150,7 @@ async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> in
         control_key=control_key,
         greeting=_greet(launch),
     )
-    return await Supervisor(orders, keepers[-1], keepers[:-1], reporter).run(janitor)
+    await Supervisor(orders, keepers[-1], keepers[:-1], reporter).run(janitor)
 
 
 def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -> Placement:

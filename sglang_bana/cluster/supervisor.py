@@ -44,6 +44,14 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
+class ClusterFailed(BanaError):
+    """Nothing can serve any more. `status` is what the launch ends with."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Orders(msgspec.Struct, frozen=True):
     """What a supervisor runs: who it is and where it answers, its rules, what to say when ready."""
 
@@ -73,8 +81,8 @@ class Supervisor:
         self._began_s = self._answered_s = self._surveyed_s = time.monotonic()
         self._stopped_s = self._began_s
 
-    async def run(self, janitor: Janitor) -> int:
-        """The exit status: 0 when told to stop, 1 when nothing can serve any more, 2 if refused."""
+    async def run(self, janitor: Janitor) -> None:
+        """Return when told to stop; ClusterFailed when nothing can serve any more."""
         self._catch_signals()
         tasks = [asyncio.create_task(keeper.run()) for keeper in self._keepers()]
         tasks.append(asyncio.create_task(self._watch()))
@@ -85,7 +93,8 @@ class Supervisor:
         finally:
             await self._shut_down(tasks, end)
             janitor.dismiss()
-        return 0 if end is Phase.STOPPED else self._choose_status()
+        if end is Phase.FAILED:
+            raise ClusterFailed(self._describe_failure(), self._choose_status())
 
     def _keepers(self) -> tuple[Keeper, ...]:
         return (*self._instances, self._front_door)
@@ -128,6 +137,11 @@ class Supervisor:
     def _choose_status(self) -> int:
         is_refused = any(keeper.status == REFUSED_STATUS for keeper in self._keepers())
         return REFUSED_STATUS if is_refused and not self._was_ready else 1
+
+    def _describe_failure(self) -> str:
+        failed = next(keeper for keeper in self._keepers() if keeper.failure)
+        said = f": {failed.errors[-1]}" if failed.errors else ""
+        return f"{failed.failure}{said}; log: {failed.log}"
 
     async def _shut_down(self, tasks: Sequence[asyncio.Task[None]], end: Phase) -> None:
         given_up = {k.name for k in self._keepers() if k.stage is Stage.GIVEN_UP}

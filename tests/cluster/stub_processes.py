@@ -155,10 +155,11 @@ def run_launcher(args: list[str]) -> int:
     try:
         config = load_config(ConfigRequest(sets=tuple(args)), {}).config
         with plan_launch(config, ModelChoice("stub-model"), os.environ, programs) as launch:
-            return run_launch(launch, PlainReporter(sys.stdout), os.environ)
+            run_launch(launch, PlainReporter(sys.stdout), os.environ)
     except BanaError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "status", 2)
+    return 0
 
 
 PROGRAMS = {"launcher": run_launcher, "instance": run_instance, "front-door": run_front_door}

@@ -160,8 +160,10 @@ def test_instance_that_never_serves_is_given_up_and_ends_the_launch(launched) ->
         assert cluster.lives("instance-0") == 2
         assert cluster.kept("instance-0")["is_given_up"]
         assert cluster.state()["phase"] == "failed"
-        assert "RuntimeError: the model does not fit" in cluster.said()
-        assert str(cluster.run / "logs" / "instance-0.log") in cluster.said()
+        last = cluster.said().splitlines()[-1]
+        assert last.startswith("error: instance-0 ended with status 1 and is given up")
+        assert "RuntimeError: the model does not fit" in last
+        assert str(cluster.run / "logs" / "instance-0.log") in last
 
 
 def test_refused_orders_are_not_tried_again(launched) -> None:
