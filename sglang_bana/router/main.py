@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
         print(f"bana: cannot read the front door's spec {arguments[0]}: {error}", file=sys.stderr)
         return EXIT_USAGE
     die_with_parent(spec.parent_pid)
+    _raise_file_limit()
     try:
         asyncio.run(serve(spec))
     except BanaError as error:
@@ -63,6 +65,12 @@ async def serve(spec: FrontDoorSpec) -> None:
         if not running.background.done():
             _LOG.info("draining %d requests", len(running.door.flights))
             await running.door.drain()
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets us: every stream takes two sockets."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _listen_for_signals(stopping: asyncio.Event) -> None:

@@ -28,6 +28,8 @@ from sglang_bana.router.upstream import UNREACHABLE, InstanceDied, Upstream, rea
 from sglang_bana.status import InstanceState
 
 WHOLE_BYTES = 2**20
+RETRY_PATIENCE_S = 5.0
+RETRY_POLL_S = 0.05
 MAX_ERROR_BYTES = 2**20
 MAX_INFO_BYTES = 64 * 2**20
 
@@ -57,7 +59,7 @@ class Relay:
         losses: list[Loss] = []
         excluded: set[str] = set()
         while True:
-            instance = self._choose(flight, call, excluded)
+            instance = await self._wait_choice(flight, call, excluded)
             flight.attempts += 1
             try:
                 await self._attempt(flight, call, instance, delivery)
@@ -70,6 +72,19 @@ class Relay:
                 slack_s = 0.0 if is_final else flight.deadline_s - time.monotonic()
                 judge_losses(losses, slack_s)
             self._metrics.retries.labels(losses[-1]).inc()
+
+    async def _wait_choice(self, flight: Flight, call: Call, excluded: set[str]) -> Instance:
+        """The next instance; a retry waits a moment for another one to come up."""
+        others = [i for i in self._board.all() if i.name not in excluded]
+        patience_s = RETRY_PATIENCE_S if excluded and others else 0.0
+        end_s = min(time.monotonic() + patience_s, flight.deadline_s)
+        while True:
+            try:
+                return self._choose(flight, call, excluded)
+            except ApiError as error:
+                if error.code != "no_instance" or time.monotonic() >= end_s:
+                    raise
+            await asyncio.sleep(RETRY_POLL_S)
 
     def _choose(self, flight: Flight, call: Call, excluded: set[str]) -> Instance:
         if call.owner is not None:

@@ -133,6 +133,20 @@ def test_two_crashes_are_poison(door: Door) -> None:
     asyncio.run(run())
 
 
+def test_a_retry_waits_a_moment_for_another_instance(door: Door) -> None:
+    async def run() -> None:
+        broken, late = _stub("a", fault=Fault.CLOSE_EARLY), _stub("b", is_ready=False)
+        async with door(broken, late) as front:
+            posting = asyncio.create_task(front.post(CHAT, HELLO))
+            await front.wait_until(lambda: len(front.seen(CHAT)) == 2)
+            server = front.stubs[1].server
+            server.settings = _stub("b", secret=server.settings.secret)
+            reply = await posting
+            assert (reply.status, reply.headers["x-bana-instance"]) == (200, "b")
+
+    asyncio.run(run())
+
+
 def test_no_retry_when_no_slack_is_left(door: Door) -> None:
     async def run() -> None:
         broken = _stub("a", fault=Fault.CLOSE_EARLY)
