@@ -121,6 +121,7 @@ class FrontDoor:
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> str:
         try:
+            flight.is_named = REQUEST_ID_HEADER in request.headers
             flight.request_id = read_request_id(request)
             delivery.headers[REQUEST_ID_HEADER] = flight.request_id
             self._admit(request, flight)

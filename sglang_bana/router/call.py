@@ -16,6 +16,7 @@ from sglang_bana.router.body import (
     put_rid,
 )
 from sglang_bana.router.endpoints import Endpoint, RidCarrier, SloCarrier
+from sglang_bana.router.flights import Flight
 from sglang_bana.router.ids import mint_rid
 from sglang_bana.router.instances import Instance
 from sglang_bana.router.upstream import Message
@@ -91,25 +92,38 @@ class Promise:
 
 
 class Attempt:
-    """One call on its way to one instance, under a new rid."""
+    """One call on its way to one instance, under its own rid."""
 
     __slots__ = ("message", "rid", "rids")
 
     def __init__(
         self,
         call: Call,
-        instance: Instance,
+        rid: str,
         params: Mapping[str, object],
         headers: Mapping[str, str],
     ) -> None:
         carrier = call.endpoint.rid
-        rid = mint_rid(instance.tag)
-        self.rid = f"resp_{rid}" if carrier is RidCarrier.RESPONSE else rid
-        self.rids = list_rids(carrier, self.rid, call.shape)
+        self.rid = rid
+        self.rids = list_rids(carrier, rid, call.shape)
         own = {**call.headers, **headers}
         if carrier is RidCarrier.HEADER:
-            own["x-override-rid"] = self.rid
-        self.message = Message(call.method, call.target, own, _compose(call, self.rid, params))
+            own["x-override-rid"] = rid
+        self.message = Message(call.method, call.target, own, _compose(call, rid, params))
+
+
+def choose_rid(flight: Flight, instance: Instance) -> str:
+    """The engine's id for the next attempt.
+
+    Ours, so that no client's id can be a prefix of another's: the request id where we made it,
+    but a new one for a retry and where clients will ask for that id later.
+    """
+    carrier = flight.endpoint.rid
+    if carrier is RidCarrier.RESPONSE:
+        return f"resp_{mint_rid(instance.tag)}"
+    if carrier is RidCarrier.SESSION or flight.is_named or flight.attempts > 1:
+        return mint_rid(instance.tag)
+    return flight.request_id
 
 
 def _compose(call: Call, rid: str, params: Mapping[str, object]) -> bytes | None:

@@ -32,13 +32,17 @@ class Cut(StrEnum):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Flight:
-    """One request on its way. `touched_s` is when its bytes last moved."""
+    """One request on its way. `touched_s` is when its bytes last moved.
+
+    `is_named`: its request id is the client's, not one of ours.
+    """
 
     request_id: str
     endpoint: Endpoint
     grant: Grant
     arrival_s: float
     touched_s: float
+    is_named: bool = False
     slo: Slo | None = None
     client_rid: str | None = None
     rid: str = ""
@@ -95,6 +99,7 @@ class FlightBoard:
     def rename(self, flight: Flight, request_id: str) -> None:
         """Give it the id that its body carries."""
         del self._flights[flight.request_id]
+        flight.is_named = True
         flight.request_id = self._make_unique(request_id)
         self._flights[flight.request_id] = flight
 

@@ -24,10 +24,10 @@ def tag_of(instance: str) -> str:
     return f"{zlib.crc32(instance.encode()):08x}"
 
 
-def mint_rid(tag: str) -> str:
-    """A new rid, 32 hex digits, for the instance with this tag."""
+def mint_rid(tag: str = "") -> str:
+    """A new rid, 32 hex digits, for the instance with this tag, or for any."""
     random = uuid.uuid4().hex
-    return f"{random[:12]}8{random[13:-_TAG_DIGITS]}{tag}"
+    return f"{random[:12]}8{random[13:-_TAG_DIGITS]}{tag or random[-_TAG_DIGITS:]}"
 
 
 def read_tag(identifier: str) -> str:

@@ -54,7 +54,7 @@ def read_request_id(request: web.BaseRequest) -> str:
     """The client's own request id, or a new one; ApiError 400 when it cannot be echoed."""
     given = request.headers.get(REQUEST_ID_HEADER)
     if given is None:
-        return mint_rid("00000000")
+        return mint_rid()
     if is_request_id(given):
         return given
     raise ApiError(

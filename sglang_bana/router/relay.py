@@ -14,7 +14,7 @@ import aiohttp
 
 from bana.slo.load import LoadLedger
 from sglang_bana.router.abort import AbortQueue
-from sglang_bana.router.call import Attempt, Call, Promise
+from sglang_bana.router.call import Attempt, Call, Promise, choose_rid
 from sglang_bana.router.delivery import EVENT_STREAM, Delivery
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import TELLS_SECRETS
@@ -133,7 +133,7 @@ class Relay:
         if flight.slo is not None:
             params = self._promise.params(flight.slo, flight.arrival_s, now_s, instance)
             headers = self._promise.headers(flight.slo, flight.arrival_s, now_s, instance)
-        attempt = Attempt(call, instance, params, headers)
+        attempt = Attempt(call, choose_rid(flight, instance), params, headers)
         flight.rid, flight.rids = attempt.rid, attempt.rids
         flight.instance, flight.touched_s = instance.name, now_s
         if flight.cut in (Cut.MOVED, Cut.CRASHED):

@@ -98,6 +98,8 @@ def test_a_clients_rid_is_its_request_id_unless_it_sends_one(door: Door) -> None
             assert (await front.post(CHAT, body)).headers["x-request-id"] == "my-rid"
             named = await front.post(CHAT, body, {"x-request-id": "outer"})
             assert named.headers["x-request-id"] == "outer"
+            plain = await front.post(CHAT, HELLO)
+            assert plain.headers["x-request-id"] == plain.headers["x-bana-rid"]
             bad = await front.post(CHAT, HELLO, {"x-request-id": "two words"})
             assert (bad.status, bad.code) == (400, "request_id_invalid")
 
