@@ -31,8 +31,10 @@ from sglang_bana.config_keys import (
 
 DEFAULT_FILE = "bana.toml"
 CONFIG_ENV = "BANA_CONFIG"
-# Variables with the prefix that are no settings: hand-overs to children, places of data.
-RESERVED_ENV = frozenset({CONFIG_ENV, "BANA_INSTANCE", "BANA_SERVE_PID", "BANA_DATA", "BANA_CACHE"})
+# Variables with the prefix that are no settings: places, hand-overs to children, a client's key.
+RESERVED_ENV = frozenset(
+    {CONFIG_ENV, "BANA_API_KEY", "BANA_CACHE", "BANA_DATA", "BANA_INSTANCE", "BANA_SERVE_PID"}
+)
 
 
 class Source(StrEnum):

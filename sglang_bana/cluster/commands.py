@@ -23,6 +23,8 @@ FRONT_DOOR = "front-door"
 # memory would each take it, so on cores they get this much of it together, and a bounded pool.
 CPU_MEMORY_FRACTION = 0.8
 CPU_POOL_TOKENS = 65_536
+# The front door's probes would fill an instance's log.
+QUIET_PATHS = ("--uvicorn-access-log-exclude-prefixes", "/ready", "/health")
 
 
 class Programs(msgspec.Struct, frozen=True):
@@ -141,6 +143,8 @@ def _instance_args(blueprint: Blueprint, site: InstanceSite) -> list[str]:
     given = list(blueprint.config.launch.sglang_args)
     if not has_option(given, "--sleep-on-idle"):
         own.append("--sleep-on-idle")
+    if not has_option(given, QUIET_PATHS[0]):
+        own += QUIET_PATHS
     if blueprint.placement.on_cpu:
         own += _limit_memory(blueprint, given)
     name = blueprint.config.launch.model

@@ -154,13 +154,19 @@ class Keeper:
             restarts=self.restarts,
             is_given_up=self.stage is Stage.GIVEN_UP,
             log=str(self.log),
-            last_error=" | ".join(self.errors) or None,
+            last_error=self._last_error(),
         )
 
     def last_line(self) -> str:
         """The newest line in its log that this life wrote."""
         lines = read_lines(self.log, self.child.log_offset if self.child else 0)
         return lines[-1] if lines else ""
+
+    def _last_error(self) -> str | None:
+        if self.status is None or self.status == 0:
+            return None
+        how = describe_status(self.status)
+        return f"{how}: {self.errors[-1]}" if self.errors else how
 
     def _start(self) -> Child:
         command = self._post.command

@@ -55,7 +55,10 @@ def read_lines(path: Path, since: int = 0) -> tuple[str, ...]:
 
 
 def find_errors(path: Path, since: int = 0) -> tuple[str, ...]:
-    """The last lines that name an error, else simply the last lines: at most ERROR_LINES."""
-    lines = read_lines(path, since)
+    """The last lines that name an error, else simply the last ones: at most ERROR_LINES.
+
+    Requests that were answered explain nothing and do not count.
+    """
+    lines = [line for line in read_lines(path, since) if not line.endswith(" 200 OK")]
     named = [line for line in lines if _ERROR.search(line)]
     return tuple(dict.fromkeys(named[-ERROR_LINES:] or lines[-ERROR_LINES:]))

@@ -11,7 +11,6 @@ from typing import Protocol, TextIO
 import msgspec
 
 REMIND_S = 15.0
-DETAIL_WIDTH = 60
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -22,6 +21,12 @@ class Row(msgspec.Struct, frozen=True):
     since_s: float
     detail: str
     log: str
+
+
+def format_row(row: Row) -> tuple[str, str]:
+    """What is waited for and for how long, then where its log is."""
+    waited = f"{row.name}: {row.stage} for {row.since_s:.0f} s"
+    return (f"{waited}: {row.detail}" if row.detail else waited, f"    log: {row.log}")
 
 
 class Reporter(Protocol):
@@ -55,8 +60,8 @@ class PlainReporter:
             if is_news:
                 self.say(f"{row.name}: {row.stage}")
             elif is_due:
-                self.say(f"{row.name}: {row.stage} for {row.since_s:.0f} s: {row.detail}")
-                self.say(f"    log: {row.log}")
+                for line in format_row(row):
+                    self.say(line)
             self._stages[row.name] = row.stage
         if is_due:
             self._reminded_s = time.monotonic()
@@ -80,16 +85,13 @@ class LiveReporter:
         self._console.print(line, markup=False)
 
     def show(self, rows: Sequence[Row]) -> None:
-        from rich.table import Table
+        from rich.console import Group
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 2))
-        for row in rows:
-            detail = row.detail[:DETAIL_WIDTH]
-            cells = (row.name, row.stage, f"{row.since_s:.0f} s", detail, row.log)
-            # A log line may hold what rich would read as markup.
-            table.add_row(*(Text(cell) for cell in cells))
-        self._live.update(table, refresh=True)
+        lines = [line for row in rows for line in format_row(row)]
+        # Plain text: a log line may hold what rich would read as markup.
+        drawn = (Text(line, no_wrap=True, overflow="ellipsis") for line in lines)
+        self._live.update(Group(*drawn), refresh=True)
 
     def close(self) -> None:
         self._live.stop()

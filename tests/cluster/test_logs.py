@@ -55,7 +55,8 @@ def test_errors_are_found_among_other_lines(tmp_path: Path) -> None:
 
 def test_without_errors_the_last_lines_are_told(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_text("".join(f"{n}\n" for n in range(9)))
+    served = 'INFO: 127.0.0.1 - "GET /ready HTTP/1.1" 200 OK\n'
+    path.write_text("".join(f"{n}\n" for n in range(9)) + 9 * served)
     assert find_errors(path) == ("4", "5", "6", "7", "8")
 
 
