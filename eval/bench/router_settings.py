@@ -57,7 +57,7 @@ DEFAULT = RouterSettings(
     added_rate_rps=100.0,
     other_added_pairs=5,
     search_pairs=5,
-    ceiling_runs=2,
+    ceiling_runs=1,
 )
 FULL = msgspec.structs.replace(
     DEFAULT, window_s=10.0, added_pairs=20, other_added_pairs=10, search_pairs=10
@@ -73,6 +73,7 @@ def describe_router_settings(scale: Scale) -> Mapping[str, object]:
         "placement": plan_router_placement().describe(),
         "first_byte": "of short requests, from their send, while the streams run",
         "p99": "of short requests, from their scheduled time, failures as infinite",
+        "search_repeats": "a point that is not held is taken again; the second verdict counts",
         "unloaded": "short requests alone, without streams, through the same router",
         "sglang_router_log_level": "warn",
     }

@@ -54,13 +54,13 @@ Probe = Callable[[float], Verdict]
 def search_capacity(probe: Probe, plan: SearchPlan) -> Capacity:
     """The highest rate held, to `tolerance`; BenchError when even `min_rps` is not.
 
-    A point at which the client was late is taken again once; late again, it bounds the answer
-    from above and says so. O(log(max/min) + log(1/(tolerance - 1))) probes.
+    A point that is not held is taken again and the second verdict counts, so that one disturbance
+    of the machine does not cap the answer. O(log(max/min) + log(1/(tolerance - 1))) probes.
     """
     held, verdict, above = _bracket(probe, plan)
     while verdict is not Verdict.HELD and above / held > plan.tolerance:
         middle = math.sqrt(held * above)
-        seen = _probe_twice_if_late(probe, middle)
+        seen = _probe_twice_unless_held(probe, middle)
         if seen is Verdict.HELD:
             held = middle
         else:
@@ -71,17 +71,17 @@ def search_capacity(probe: Probe, plan: SearchPlan) -> Capacity:
 def _bracket(probe: Probe, plan: SearchPlan) -> tuple[float, Verdict, float]:
     """A held rate, and the verdict and rate above it; HELD there means the range's end held."""
     rate = plan.start_rps
-    verdict = _probe_twice_if_late(probe, rate)
+    verdict = _probe_twice_unless_held(probe, rate)
     while verdict is Verdict.HELD and rate < plan.max_rps:
         below, rate = rate, min(rate * 2, plan.max_rps)
-        verdict = _probe_twice_if_late(probe, rate)
+        verdict = _probe_twice_unless_held(probe, rate)
         if verdict is not Verdict.HELD:
             return below, verdict, rate
     if verdict is Verdict.HELD:
         return rate, verdict, rate
     while rate > plan.min_rps:
         above, above_verdict, rate = rate, verdict, max(rate / 2, plan.min_rps)
-        verdict = _probe_twice_if_late(probe, rate)
+        verdict = _probe_twice_unless_held(probe, rate)
         if verdict is Verdict.HELD:
             return rate, above_verdict, above
     raise BenchError(
@@ -89,6 +89,6 @@ def _bracket(probe: Probe, plan: SearchPlan) -> tuple[float, Verdict, float]:
     )
 
 
-def _probe_twice_if_late(probe: Probe, rate_rps: float) -> Verdict:
+def _probe_twice_unless_held(probe: Probe, rate_rps: float) -> Verdict:
     verdict = probe(rate_rps)
-    return probe(rate_rps) if verdict is Verdict.CLIENT_LATE else verdict
+    return verdict if verdict is Verdict.HELD else probe(rate_rps)
