@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bana.eval.bench.harness import Scale
     from bana.slo.figures import BenchReport, Figure
 
+INVALID_STATUS = 1
 INTERRUPTED_STATUS = 130
 
 eval_app = typer.Typer(help="Measure: benchmarks with their figures.", no_args_is_help=True)
@@ -35,6 +36,7 @@ def bench(
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard interrupted trials.")] = False,
 ) -> None:
     """Run one benchmark and write its figures; an interrupted run is taken up again."""
+    from bana.eval.bench.errors import BenchError
     from bana.eval.bench.harness import BenchRequest, Earlier, run_bench
     from bana.eval.bench.registry import BENCHES, find_bench
 
@@ -54,6 +56,10 @@ def bench(
     except KeyboardInterrupt:
         _say("interrupted; the same command takes up where it was stopped, --fresh begins anew")
         raise typer.Exit(INTERRUPTED_STATUS) from None
+    except BenchError as error:
+        # Unlike other errors it may quote the last lines of a server's log.
+        _say(f"error: no valid measurement, no report written: {error}")
+        raise typer.Exit(INVALID_STATUS) from None
     _print_report(report)
 
 

@@ -49,6 +49,20 @@ def test_unusable_words_are_one_line_and_status_2(words: list[str], reason: str)
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_a_run_that_proves_nothing_is_status_1_without_a_report(tmp_path: Path) -> None:
+    one_core = "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+    program = f"{one_core}from bana.cli.main import run; sys.argv[0] = 'bana'; run()"
+    argv = [sys.executable, "-c", program, "eval", "bench", "router", "--quick", "--json"]
+
+    done = subprocess.run(
+        [*argv, str(tmp_path / "x.json")], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 1
+    assert "at least 2 usable cores, found 1" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_list_names_every_benchmark_with_what_it_answers() -> None:
     done = run_bench_command("list")
 
