@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
@@ -67,11 +68,12 @@ def test_sglang_program_runs_gen_select_fork_and_streaming(cluster) -> None:
     assert len(facts["answer"].split(" | ")) == 2
 
 
-def test_bench_serving_completes_every_request(cluster) -> None:
+def test_bench_serving_completes_every_request(cluster, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "sglang.bench_serving", "--backend", "sglang"]
     argv += ["--base-url", cluster.url, "--dataset-name", "random-ids", "--num-prompts", "8"]
     argv += ["--random-input-len", "32", "--random-output-len", "8", "--disable-tqdm"]
     argv += ["--tokenizer", resolve_model("smollm2"), "--request-rate", "4"]
+    argv += ["--output-file", str(tmp_path / "bench.jsonl")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     line = next(x for x in done.stdout.splitlines() if x.startswith("Successful requests"))
