@@ -109,7 +109,7 @@ def run_cluster(loaded: LoadedConfig) -> None:
 
     check_launch(loaded.config)
     with show_fetch() as progress:
-        model = choose_model(loaded.config.launch.model, progress)
+        model = choose_model(loaded.config.launch, progress)
     with plan_launch(loaded.config, model, os.environ) as planned:
         _print_heading(loaded, planned)
         reporter = choose_reporter()

@@ -28,6 +28,7 @@ from sglang_bana.cluster.commands import (
     build_upstreams,
     list_commands,
 )
+from sglang_bana.cluster.hub import check_hub_model
 from sglang_bana.cluster.janitor import Janitor
 from sglang_bana.cluster.keeper import Keeper, Post
 from sglang_bana.cluster.placement import Demand, Placement, plan_placement, read_machine
@@ -41,11 +42,11 @@ from sglang_bana.cluster.preflight import (
 from sglang_bana.cluster.procfs import read_start_ticks
 from sglang_bana.cluster.progress import Reporter
 from sglang_bana.cluster.run_dir import RunDir, choose_run_dir, locate_base, remove_old_runs
-from sglang_bana.cluster.sglang_args import read_ranks
+from sglang_bana.cluster.sglang_args import has_option, read_ranks
 from sglang_bana.cluster.shutdown import StopRules
 from sglang_bana.cluster.supervisor import Orders, Supervisor
 from sglang_bana.cluster.upstreams import attach_upstreams
-from sglang_bana.config import BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
+from sglang_bana.config import BanaConfig, FrontDoorSpec, LaunchConfig, UpstreamSpec, write_private
 from sglang_bana.leftovers import temporary_folder
 from sglang_bana.status import RunState
 
@@ -71,12 +72,15 @@ class ModelChoice(msgspec.Struct, frozen=True):
     doubt: str | None = None
 
 
-def choose_model(name: str | None, progress: models.Progress) -> ModelChoice:
+def choose_model(launch: LaunchConfig, progress: models.Progress) -> ModelChoice:
     """The model to serve, fetched first where bana embeds it; an empty path without a name."""
-    if name is None:
+    if launch.model is None:
         return ModelChoice("")
-    path = models.resolve_model(check_model(name), progress)
-    return ModelChoice(path, describe_model_doubt(name))
+    path = models.resolve_model(check_model(launch.model), progress)
+    # A download folder of the user's own is a cache that only SGLang knows.
+    if not os.path.exists(path) and not has_option(launch.sglang_args, "--download-dir"):
+        check_hub_model(path)
+    return ModelChoice(path, describe_model_doubt(launch.model))
 
 
 def foresee_model(name: str | None) -> ModelChoice:
