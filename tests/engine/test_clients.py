@@ -57,6 +57,34 @@ def test_openai_client_sees_a_typed_error(client: openai.OpenAI) -> None:
     assert {"type", "code", "message", "param"} <= set(body["error"])
 
 
+def test_other_api_styles_are_served_too(cluster, client: openai.OpenAI) -> None:
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    message = cluster.post(
+        "/v1/messages", {"model": "default", "max_tokens": 16, "temperature": 0, "messages": asked}
+    )
+    assert "Paris" in message["content"][0]["text"]
+    response = client.responses.create(
+        model="default",
+        input="What is the capital of France?",
+        max_output_tokens=16,
+        temperature=0,
+        store=False,
+    )
+    assert "Paris" in response.output_text
+    assert len(client.models.list().data) == 1
+    assert cluster.post("/tokenize", {"model": "default", "prompt": "Paris"})["tokens"]
+
+
+def test_promise_is_echoed_and_a_bad_one_refused(client: openai.OpenAI) -> None:
+    ask = client.completions.with_raw_response.create
+    words = {"x-slo-ttft-ms": "1500", "x-bana-slo-class": "batch"}
+    kept = ask(model="default", prompt="x", max_tokens=2, extra_headers=words)
+    assert kept.headers["x-bana-slo-class"] == "batch"
+    assert float(kept.headers["x-bana-slo-ttft-ms"]) == 1500
+    with pytest.raises(openai.BadRequestError, match="positive number"):
+        ask(model="default", prompt="x", max_tokens=2, extra_headers={"x-slo-ttft-ms": "soon"})
+
+
 def test_sglang_program_runs_gen_select_fork_and_streaming(cluster) -> None:
     argv = [sys.executable, "-m", "sglang_bana.engine.frontend_program", cluster.url]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=180)

@@ -54,3 +54,16 @@ def test_llama_fixture_without_overlap_schedule(start_cluster, llama_fixture: Pa
 
 def test_qwen3_fixture_with_two_ranks(start_cluster, qwen3_fixture: Path) -> None:
     assert_equal_to_stock(start_cluster, str(qwen3_fixture), ("--tp-size", "2"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["llama_fixture", "qwen3_fixture"])
+@pytest.mark.parametrize("ranks", ["1", "2"])
+@pytest.mark.parametrize(
+    "flag", ["--disable-overlap-schedule", "--enable-mixed-chunk", "--disable-radix-cache"]
+)
+def test_every_combination(
+    start_cluster, request: pytest.FixtureRequest, kind: str, ranks: str, flag: str
+) -> None:
+    model = str(request.getfixturevalue(kind))
+    assert_equal_to_stock(start_cluster, model, ("--tp-size", ranks, flag))
