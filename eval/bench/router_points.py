@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -17,8 +18,9 @@ from bana.eval.bench.search import Verdict, search_capacity
 from bana.eval.bench.trials import Values
 
 PATH = "/v1/chat/completions"
-# A point is cut off once this many times the requests that the p99 limit allows are out.
-CUT_FACTOR = 4.0
+MANY_OUT = 2_000
+# Of the requests of a window, twice the share that may exceed a p99 limit.
+LOST_SHARE = 0.02
 CUT_FLOOR = 200
 
 
@@ -29,27 +31,30 @@ class RouterJob(msgspec.Struct, frozen=True):
     settings: RouterSettings
     stage: Stage
 
-    def plan_point(self, rate_rps: float, index: int, max_outstanding: int) -> LoadPoint:
-        """Short requests under all streams; the same requests for every side of pair `index`."""
+    def plan_point(self, rate_rps: float, seed: int, max_outstanding: int) -> LoadPoint:
+        """Short requests under all streams."""
         settings = self.settings
-        seed = self.session.seed_of(index)
         return LoadPoint(rate_rps, settings.window_s, settings.streams, seed, max_outstanding)
 
-    def plan_unloaded(self, index: int) -> LoadPoint:
+    def plan_unloaded(self, seed: int) -> LoadPoint:
         """A few short requests alone."""
         settings = self.settings
         return LoadPoint(
             rate_rps=settings.unloaded_rate_rps,
             window_s=settings.unloaded_window_s,
             streams=msgspec.structs.replace(settings.streams, count=0),
-            seed=self.session.seed_of(index),
-            max_outstanding=CUT_FLOOR,
+            seed=seed,
+            max_outstanding=MANY_OUT,
         )
+
+    def seed_of(self, run: Run, trial: int = 0) -> int:
+        """Other requests for each trial, the same for both sides of a pair."""
+        return self.session.seed_of(run.index) * self.settings.search.trials + trial
 
 
 def measure_first_byte(job: RouterJob, run: Run) -> Values:
     """First-byte time of short requests at a moderate rate, under the streams."""
-    point = job.plan_point(job.settings.added_rate_rps, run.index, 10 * CUT_FLOOR)
+    point = job.plan_point(job.settings.added_rate_rps, job.seed_of(run), MANY_OUT)
     with opened(Side(run.side), job.stage) as targets:
         result = run_point(build_sender(targets), point)
     _require_answers(run, result)
@@ -64,21 +69,40 @@ def measure_first_byte(job: RouterJob, run: Run) -> Values:
 
 def search_rate(job: RouterJob, run: Run) -> Values:
     """The highest rate of short requests held under the streams."""
+    settings = job.settings
     with opened(Side(run.side), job.stage) as targets:
         sender = build_sender(targets)
-        unloaded = run_point(sender, job.plan_unloaded(run.index))
-        _require_answers(run, unloaded)
-        ladder = _Ladder(job, sender, run, unloaded.latency_p99_s * job.settings.p99_factor)
-        capacity = search_capacity(ladder.probe, job.settings.search)
+        unloaded_p99_s = _measure_unloaded(job, sender, run)
+        ladder = _Ladder(job, sender, run, unloaded_p99_s * settings.p99_factor)
+        capacity = search_capacity(ladder.probe, settings.search)
     whole = [result for result in ladder.results if not result.is_cut]
     return {
         "max_rps": capacity.held_rps,
         "is_not_limited_by_router": float(capacity.limit is not Verdict.EXCEEDED),
-        "unloaded_p99_ms": unloaded.latency_p99_s * 1e3,
-        "points": float(len(ladder.results)),
+        "unloaded_p99_ms": unloaded_p99_s * 1e3,
+        "trials": float(len(ladder.results)),
         "chunks_asked": float(sum(r.chunks_asked for r in whole)),
         "chunks_got": float(sum(r.chunks_got for r in whole)),
     }
+
+
+def _measure_unloaded(job: RouterJob, sender: Sender, run: Run) -> float:
+    """The p99 that the limit is made of: the median of as many trials as a point takes."""
+    p99s = []
+    for trial in range(job.settings.search.trials):
+        result = run_point(sender, job.plan_unloaded(job.seed_of(run, trial)))
+        _require_answers(run, result)
+        p99s.append(result.latency_p99_s)
+    return statistics.median(p99s)
+
+
+def bound_outstanding(rate_rps: float, limit_s: float, window_s: float) -> int:
+    """How many requests may be out before a point is cut off as lost.
+
+    Those younger than the limit may still be in time, for which twice their mean number is
+    allowed; the others are late already, and more of them than a p99 forgives.
+    """
+    return int(CUT_FLOOR + rate_rps * (2 * limit_s + LOST_SHARE * window_s))
 
 
 def judge_point(result: PointResult, limit_s: float, late_s: float) -> Verdict:
@@ -117,13 +141,14 @@ class _Ladder:
         self._run = run
         self._limit_s = limit_s
 
-    def probe(self, rate_rps: float) -> Verdict:
-        """Take one point, judge it and say so."""
-        cut = int(CUT_FLOOR + CUT_FACTOR * rate_rps * self._limit_s)
-        result = run_point(self._sender, self._job.plan_point(rate_rps, self._run.index, cut))
+    def probe(self, rate_rps: float, trial: int) -> Verdict:
+        """Take one trial of a point, judge it and say so."""
+        settings = self._job.settings
+        cut = bound_outstanding(rate_rps, self._limit_s, settings.window_s)
+        point = self._job.plan_point(rate_rps, self._job.seed_of(self._run, trial), cut)
+        result = run_point(self._sender, point)
         self.results.append(result)
-        late_s = self._job.settings.client_late_share * self._limit_s
-        seen = judge_point(result, self._limit_s, late_s)
+        seen = judge_point(result, self._limit_s, settings.client_late_share * self._limit_s)
         self._say(rate_rps, result, seen)
         return seen
 
