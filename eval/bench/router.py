@@ -60,7 +60,7 @@ def measure_router(session: Session) -> dict[str, Figure]:
             )
             taken = _take(RouterJob(session, settings, stage))
     seed = session.request.seed
-    _note_bounds(session, taken.rates)
+    session.notes.update(describe_bounds(taken.rates))
     return _judge_bana(taken, seed) | _judge_others(taken, seed)
 
 
@@ -89,15 +89,21 @@ def _take_ceiling(job: RouterJob, index: int) -> Values:
     return job.session.run_trial(name, lambda: search_rate(job, Run(index, Side.DIRECT)))
 
 
-def _note_bounds(session: Session, rates: Sequence[Pair]) -> None:
-    """Say which rates are only bounds, because client, upstreams or range ended the search."""
-    for side, trials in (
-        ("router_max_rps", [pair.first for pair in rates]),
-        ("sglang_router_max_rps", [pair.second for pair in rates]),
+def describe_bounds(rates: Sequence[Pair]) -> dict[str, str]:
+    """Which rates are only bounds, because client, upstreams or range ended the search.
+
+    A ratio whose denominator is at least so much is at most so much.
+    """
+    found = {}
+    for name, trials in (
+        ("router_max_rps_is_a_lower_bound", [pair.first for pair in rates]),
+        ("sglang_router_max_rps_is_a_lower_bound", [pair.second for pair in rates]),
+        ("router_rps_vs_sglang_router_is_an_upper_bound", [pair.second for pair in rates]),
     ):
         bounds = sum(values["is_not_limited_by_router"] for values in trials)
         if bounds:
-            session.notes[f"{side}_is_a_lower_bound"] = f"in {bounds:.0f} of {len(trials)} searches"
+            found[name] = f"in {bounds:.0f} of {len(trials)} searches"
+    return found
 
 
 def _judge_bana(taken: _Taken, seed: int) -> dict[str, Figure]:

@@ -7,10 +7,11 @@ import pytest
 
 from bana.eval.bench.closed import ClosedResult
 from bana.eval.bench.errors import BenchError
+from bana.eval.bench.harness import Scale
 from bana.eval.bench.http import Exchange
 from bana.eval.bench.overhead import judge_throughput
 from bana.eval.bench.overhead_round import draw_bodies, summarise_round
-from bana.eval.bench.overhead_settings import OverheadSettings
+from bana.eval.bench.overhead_settings import SCALES, OverheadSettings
 from bana.slo.figures import Figure
 
 SETTINGS = OverheadSettings(pairs=1, control_pairs=1, shared_pairs=1, requests=6, prompt_tokens=20)
@@ -55,3 +56,9 @@ def test_both_aims_must_hold(value: float, low: float, met: bool) -> None:
 
     assert figure.met is met
     assert figure.aim == ">= 0.98 (median) and >= 0.95 (low)"
+
+
+@pytest.mark.parametrize("scale", [Scale.DEFAULT, Scale.FULL])
+def test_what_claims_something_alternates_often_enough(scale: Scale) -> None:
+    assert SCALES[scale].pairs >= 10
+    assert min(SCALES[scale].control_pairs, SCALES[scale].shared_pairs) >= 5
