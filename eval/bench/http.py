@@ -195,9 +195,10 @@ class Connection(asyncio.Protocol):
             self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        closer = "the server" if self.is_open else "this client"
         self.is_open = False
         if self._exchange is not None:
-            self._end(f"connection lost: {exc or 'closed by the server'}")
+            self._end(f"connection lost: {exc or f'closed by {closer}'}")
 
     def _read(self, data: bytes, exchange: Exchange) -> bool:
         if self._body is None:

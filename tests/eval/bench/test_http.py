@@ -71,7 +71,7 @@ def test_a_body_of_known_length(piece: int) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (CHUNKED + chunk(b"data: {1}\n\n"), "connection lost"),
+        (CHUNKED + chunk(b"data: {1}\n\n"), "connection lost: closed by the server"),
         (HEAD + b"Content-Length: 9\r\n\r\nhello", "connection lost"),
         (HEAD + b"\r\n", "neither length nor chunks"),
         (CHUNKED + b"zz\r\n", "not HTTP"),
@@ -84,6 +84,33 @@ def test_what_is_cut_off_or_malformed_is_a_failure(answer: bytes, reason: str) -
 
     assert not exchange.is_ok
     assert reason in (exchange.error or "")
+
+
+async def close_before_the_answer() -> Exchange:
+    """An exchange whose client closes while the server still thinks."""
+    asked = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    over: asyncio.Queue[Exchange] = asyncio.Queue()
+    pool = ConnectionPool(target, over.put_nowait, 1)
+    pool.send(encode_post(target, "/", {}), Exchange(0.0))
+    await asyncio.wait_for(asked.wait(), 20)
+    await pool.close()
+    server.close()
+    return over.get_nowait()
+
+
+def test_a_server_is_not_blamed_for_what_the_client_closed() -> None:
+    exchange = asyncio.run(close_before_the_answer())
+
+    assert exchange.error == "connection lost: closed by this client"
 
 
 def test_another_status_is_no_success() -> None:
