@@ -1,6 +1,6 @@
 """A stand-in for an SGLang server: same paths and shapes, no model, faults on demand.
 
-The front door's tests and `bana eval bench router` use it. Settings may change while it runs
+The front door's tests use it (`bana eval bench router` has a cheaper one). Settings may change while it runs
 (`POST /stub/settings`), and `GET /stub/log` tells what it was asked.
 """
 
