@@ -6,13 +6,14 @@ stand between), names its code uses (behaviour), or fields (records).
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import Iterator
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -75,6 +76,63 @@ _MAIN = (
     Seam("sglang.srt.entrypoints.engine:_set_envs_and_config", uses=("set_start_method",)),
     Seam("sglang.srt.entrypoints.engine:Engine._launch_subprocesses", uses=("SubprocessWatchdog",)),
     Seam("sglang.srt.utils:kill_process_tree", ("parent_pid", "include_parent")),
+    # How an instance notices that a client has left.
+    Seam(
+        "sglang.srt.entrypoints.http_server:serve_generate_request",
+        uses=("SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES",),
+    ),
+    Seam("sglang.srt.environ:Envs.SGLANG_REQUEST_STATE_WAIT_TIMEOUT"),
+)
+
+_ATTENTION = (
+    Seam(
+        "sglang.srt.layers.attention.base_attn_backend:AttentionBackend.forward",
+        ("self", "q", "k", "v", "layer", "forward_batch", "save_kv_cache", "kwargs"),
+        uses=("forward_extend", "forward_decode"),
+    ),
+    Seam(
+        "sglang.srt.layers.radix_attention:RadixAttention.__init__",
+        uses=(
+            "tp_q_head_num",
+            "tp_k_head_num",
+            "qk_head_dim",
+            "v_head_dim",
+            "scaling",
+            "layer_id",
+            "logit_cap",
+            "sliding_window_size",
+            "is_cross_attention",
+            "attn_type",
+            "use_irope",
+            "xai_temperature_len",
+        ),
+    ),
+    Seam(
+        "sglang.srt.model_executor.forward_batch_info:ForwardBatch",
+        fields=(
+            "forward_mode",
+            "req_pool_indices",
+            "seq_lens",
+            "out_cache_loc",
+            "extend_prefix_lens",
+            "extend_seq_lens",
+        ),
+    ),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.set_kv_buffer",
+        ("self", "layer", "loc_info", "cache_k", "cache_v"),
+    ),
+    # The getters are what waits until a layer's KV has been loaded.
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.get_key_buffer",
+        ("self", "layer_id"),
+        uses=("wait_until",),
+    ),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.get_value_buffer",
+        ("self", "layer_id"),
+        uses=("wait_until",),
+    ),
 )
 
 _SCHEDULER = (
@@ -104,6 +162,22 @@ _SCHEDULER = (
         "sglang.srt.managers.schedule_batch:NextBatchPlan",
         fields=("batch_to_run", "running_batch"),
     ),
+    Seam(
+        "sglang.srt.managers.schedule_batch:ScheduleBatch",
+        fields=("reqs", "forward_mode", "extend_num_tokens", "decoding_reqs"),
+    ),
+    Seam(
+        "sglang.srt.managers.schedule_batch:ScheduleBatch.copy",
+        uses=("reqs", "forward_mode"),
+    ),
+    Seam(
+        "sglang.srt.managers.schedule_batch:ScheduleBatch.mix_with_running",
+        uses=("extend_num_tokens",),
+    ),
+    Seam("sglang.srt.model_executor.forward_batch_info:ForwardMode.is_extend"),
+    Seam("sglang.srt.model_executor.forward_batch_info:ForwardMode.is_extend_without_speculative"),
+    Seam("sglang.srt.model_executor.forward_batch_info:ForwardMode.is_decode"),
+    Seam("sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify"),
     Seam("sglang.srt.managers.load_snapshot:shm_path_for", ("ipc_name",)),
     Seam("sglang.srt.utils.stale_shm_cleanup:make_shm_name", ("kind",), uses=("getpid",)),
     Seam("sglang.srt.managers.scheduler:Scheduler.init_ipc_channels", ("self", "port_args")),
@@ -120,7 +194,7 @@ _SCHEDULER = (
     ),
 )
 
-_SEAMS = {Role.MAIN: _EVERYWHERE + _MAIN, Role.SCHEDULER: _EVERYWHERE + _SCHEDULER}
+_SEAMS = {Role.MAIN: _EVERYWHERE + _MAIN, Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER}
 
 # Attributes of the built scheduler that its load and its proof are read from.
 _SCHEDULER_ATTRIBUTES = (
@@ -170,11 +244,11 @@ def _check_seam(seam: Seam) -> None:
     target = _resolve(seam.path)
     if seam.parameters:
         _check_parameters(seam, target)
-    missing = [name for name in seam.fields if name not in target.__struct_fields__]
+    missing = sorted({*seam.fields} - _fields_of(target))
     if missing:
         _fail(seam.path, f"no field {', '.join(missing)}", "the fields " + ", ".join(seam.fields))
     if seam.uses:
-        used = set(_names_in(_code_of(target)))
+        used = set(_names_in(_code_of(seam, target)))
         absent = [name for name in seam.uses if name not in used]
         if absent:
             _fail(seam.path, f"it does not use {', '.join(absent)}", "code that does")
@@ -195,15 +269,28 @@ def _resolve(path: str) -> Any:
 
 
 def _check_parameters(seam: Seam, target: Any) -> None:
-    names = list(inspect.signature(target).parameters)
+    try:
+        names = list(inspect.signature(target).parameters)
+    except (TypeError, ValueError) as error:
+        _fail(seam.path, f"no signature ({error})", f"({', '.join(seam.parameters)})")
     rest = iter(names)
     if not all(name in rest for name in seam.parameters):
         _fail(seam.path, f"parameters ({', '.join(names)})", f"({', '.join(seam.parameters)})")
 
 
-def _code_of(target: Any) -> CodeType:
+def _fields_of(target: Any) -> set[str]:
+    """Fields of a record, whichever library made it; none of anything else."""
+    names = set(getattr(target, "__struct_fields__", ()))
+    if dataclasses.is_dataclass(target):
+        names.update(field.name for field in dataclasses.fields(target))
+    return names
+
+
+def _code_of(seam: Seam, target: Any) -> CodeType:
     function: Any = target.fget if isinstance(target, property) else inspect.unwrap(target)
-    code: CodeType = getattr(function, "__func__", function).__code__
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if not isinstance(code, CodeType):
+        _fail(seam.path, f"a {type(target).__name__} without code", "a function in Python")
     return code
 
 
@@ -215,7 +302,7 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def _fail(path: str, found: str, expected: str) -> None:
+def _fail(path: str, found: str, expected: str) -> NoReturn:
     raise SeamError(
         f"SGLang seam {path}: found {found}, expected {expected}. bana {_bana_version()} runs on "
         f"SGLang {SGLANG_VERSION} only: pip install sglang=={SGLANG_VERSION}"

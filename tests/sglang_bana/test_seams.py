@@ -75,6 +75,46 @@ CASES = (
         "launch_server",
         "def changed(server_args): _launch_subprocesses",
     ),
+    (
+        "a record of another kind",
+        "scheduler",
+        "sglang.srt.managers.schedule_batch",
+        "",
+        "NextBatchPlan",
+        "class changed: batch_to_run = running_batch = None",
+    ),
+    (
+        "a record without a field",
+        "scheduler",
+        "sglang.srt.managers.schedule_batch",
+        "",
+        "ScheduleBatch",
+        "import dataclasses; changed = dataclasses.make_dataclass('C', ['reqs', 'forward_mode'])",
+    ),
+    (
+        "not a function in Python",
+        "scheduler",
+        SCHEDULER,
+        "Scheduler",
+        "event_loop_normal",
+        "changed = print",
+    ),
+    (
+        "no signature",
+        "scheduler",
+        SCHEDULER,
+        "Scheduler",
+        "init_ipc_channels",
+        "changed = 3",
+    ),
+    (
+        "a pool that does not wait for loads",
+        "scheduler",
+        "sglang.srt.mem_cache.memory_pool",
+        "MHATokenToKVPool",
+        "get_key_buffer",
+        "def changed(self, layer_id): return self.k_buffer[layer_id]",
+    ),
 )
 INERT = """
 import json
