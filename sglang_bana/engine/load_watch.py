@@ -9,7 +9,9 @@ and SGLang's are observed in the same way, at the same cost.
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -42,12 +44,13 @@ class LoadWatch:
 
     def __init__(self, scheduler: Any) -> None:
         self.newest = Load(pass_s=time.monotonic())
-        self.capacity_tokens: int = scheduler.pool_stats_observer.max_total_num_tokens
+        self.capacity_tokens = int(scheduler.pool_stats_observer.max_total_num_tokens)
         self._scheduler = scheduler
         self._prefill_tokens_total = 0
         self._decode_tokens_total = 0
         self._queue_tokens = 0
-        self._queue_due_s = 0.0
+        self._queue_length = 0
+        self._queue_summed_s = 0.0
         self._used_tokens = 0
         self._used_due_s = 0.0
 
@@ -71,28 +74,40 @@ class LoadWatch:
     def _note_pass(self, pass_s: float, plan: Any) -> None:
         batch = plan.batch_to_run
         prefill = batch if batch is not None and batch.forward_mode.is_extend() else None
-        waiting = [*self._scheduler.waiting_queue, *self._scheduler.grammar_manager.grammar_queue]
+        queues = (self._scheduler.waiting_queue, self._scheduler.grammar_manager.grammar_queue)
         if batch is None or pass_s >= self._used_due_s:
             self._ask_pool(pass_s)
         self.newest = Load(
             pass_s=pass_s,
-            running_requests=len(plan.running_batch.reqs) + (len(prefill.reqs) if prefill else 0),
-            waiting_requests=len(waiting),
-            waiting_uncached_tokens=self._sum_queue(waiting, pass_s),
+            running_requests=len(plan.running_batch.reqs) + self._count_prefilling(prefill),
+            waiting_requests=sum(map(len, queues)),
+            waiting_uncached_tokens=self._sum_queues(queues, pass_s),
             prefilling_tokens=self._sum_prefill(prefill),
             used_tokens=self._used_tokens,
             prefill_tokens_total=self._prefill_tokens_total,
             decode_tokens_total=self._decode_tokens_total,
         )
 
-    def _sum_queue(self, waiting: list[Any], now_s: float) -> int:
-        """Uncached tokens of `waiting`; one of n requests is summed at most every n * 0.2 ms."""
-        if now_s >= self._queue_due_s or not waiting:
-            self._queue_due_s = now_s + len(waiting) * QUEUE_REFRESH_S_PER_REQUEST
+    def _sum_queues(self, queues: Collection[list[Any]], now_s: float) -> int:
+        """Uncached tokens of all waiting; n requests are summed at most every n * 0.2 ms.
+
+        The shorter of the two lengths counts: what a queue once was must not outlast it.
+        """
+        length = sum(map(len, queues))
+        wait_s = min(length, self._queue_length) * QUEUE_REFRESH_S_PER_REQUEST
+        if now_s - self._queue_summed_s >= wait_s:
+            self._queue_length, self._queue_summed_s = length, now_s
             self._queue_tokens = sum(
-                max(0, req.seqlen - req.num_matched_prefix_tokens) for req in waiting
+                max(0, req.seqlen - req.num_matched_prefix_tokens)
+                for req in itertools.chain(*queues)
             )
         return self._queue_tokens
+
+    def _count_prefilling(self, batch: Any) -> int:
+        """Requests in the extend batch, and the chunked one also while it sits a step out."""
+        chunked = self._scheduler.chunked_req
+        reqs = [] if batch is None else batch.reqs
+        return len(reqs) + (chunked is not None and chunked not in reqs)
 
     def _ask_pool(self, now_s: float) -> None:
         used, _ = self._scheduler.pool_stats_observer.get_pool_stats().get_kv_token_stats()

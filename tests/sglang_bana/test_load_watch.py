@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace as Record
 from typing import Any
 
@@ -99,6 +100,33 @@ def test_a_long_queue_is_not_summed_at_every_pass() -> None:
     scheduler.waiting_queue = [request(20)] * 100_000
     run_pass(scheduler, None)
     assert watch.newest.waiting_uncached_tokens == 1_000_000
+
+
+def test_what_a_queue_was_does_not_outlast_it() -> None:
+    scheduler, watch = watched()
+    scheduler.waiting_queue = [request(10)] * 100_000
+    run_pass(scheduler, None)
+    scheduler.waiting_queue = [request(10)]
+    time.sleep(0.01)
+    run_pass(scheduler, None)
+    assert watch.newest.waiting_uncached_tokens == 10
+
+
+def test_a_sudden_queue_is_seen_at_once() -> None:
+    scheduler, watch = watched()
+    run_pass(scheduler, None)
+    scheduler.waiting_queue = [request(10)] * 10_000
+    run_pass(scheduler, None)
+    assert watch.newest.waiting_uncached_tokens == 100_000
+
+
+def test_a_chunked_request_that_sits_a_step_out_is_still_running() -> None:
+    scheduler, watch = watched()
+    scheduler.chunked_req = request(1000, extend_end=256)
+    running = decode([1, 2])
+    run_pass(scheduler, running, running)
+    assert watch.newest.running_requests == 3
+    assert watch.newest.prefilling_tokens == 744
 
 
 def test_a_chunk_in_flight_and_the_rest_of_its_prompt_are_prefilling() -> None:
