@@ -37,9 +37,10 @@ class LoadReporter:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close the socket; returns within a report interval."""
+        """End the thread, if it began, and close the socket; returns within a report interval."""
         self._stopping.set()
-        self._thread.join(timeout=self._spec.engine.report_interval_s + 1.0)
+        if self._thread.is_alive():
+            self._thread.join(timeout=self._spec.engine.report_interval_s + 1.0)
         self._context.destroy(linger=0)
 
     def _publish(self) -> None:
