@@ -123,7 +123,7 @@ def attend(
     """
     count, heads, _ = query.shape
     _check_operands(query, key, value, sight)
-    if key.shape[0] == 0:
+    if count == 0 or key.shape[0] == 0:
         return Partial(
             out=query.new_zeros((count, heads, value.shape[2])),
             lse=query.new_full((count, heads), float("-inf"), dtype=torch.float32),

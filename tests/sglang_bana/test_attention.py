@@ -34,6 +34,7 @@ EXTENDS = {
     "one token alone": [Work(0, 1)],
     "several blocks": [Work(40, 600)],
     "mixed": [Work(0, 20), Work(129, 1), Work(64, 40), Work(0, 1), Work(3, 3)],
+    "nothing new": [Work(0, 9), Work(40, 0), Work(8, 2)],
 }
 DECODES = {
     "alone": [Work(130, 1)],

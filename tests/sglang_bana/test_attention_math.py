@@ -153,6 +153,14 @@ def test_parts_by_kv_head_group_join_bitwise() -> None:
     assert torch.equal(whole.lse, torch.cat([half.lse for half in halves], 1))
 
 
+@pytest.mark.parametrize("sight", [ALL, causal(4), causal(4, 2)])
+def test_no_queries_have_no_rows(sight: Sight) -> None:
+    query, key, value = draw(1, 0, 4, DIM), draw(2, 4, 2, DIM), draw(3, 4, 2, 8)
+    part = attend(query, key, value, sight, SCALING)
+
+    assert (part.out.shape, part.lse.shape) == ((0, 4, 8), (0, 4))
+
+
 def test_no_keys_weigh_nothing() -> None:
     query, key, value = draw(1, 3, 4, DIM), draw(2, 9, 2, DIM), draw(3, 9, 2, DIM)
     none = attend(query, key[:0], value[:0], ALL, SCALING)
