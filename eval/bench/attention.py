@@ -13,10 +13,17 @@ import msgspec
 from bana.eval.bench.children import ChildPlan, running
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Bench, Scale, Session
-from bana.slo.figures import BenchReport, Figure
+from bana.slo.figures import Figure
 
 MODULE = "sglang_bana.engine.bench_attention"
 TIMEOUT_S = 3_600.0
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What MODULE writes."""
+
+    settings: Mapping[str, object]
+    figures: Mapping[str, Figure]
 
 
 def measure_attention(session: Session) -> Mapping[str, Figure]:
@@ -33,9 +40,9 @@ def measure_attention(session: Session) -> Mapping[str, Figure]:
             status = child.follow(session.say, TIMEOUT_S)
         if status != 0:
             raise BenchError(f"{MODULE} ended with status {status}; its lines above say why")
-        report = msgspec.json.decode(output.read_bytes(), type=BenchReport)
-    session.notes["measured_with"] = report.settings
-    return report.figures
+        measured = msgspec.json.decode(output.read_bytes(), type=Measured)
+    session.notes["measured_with"] = measured.settings
+    return measured.figures
 
 
 ATTENTION = Bench(

@@ -10,9 +10,6 @@ a pair run equally often, and the pairs alternate which side is first.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +22,7 @@ import torch
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
 from bana.slo.errors import ConfigError
-from bana.slo.figures import BenchReport, Figure, judge_figure
+from bana.slo.figures import Figure, judge_figure
 from bana.slo.stats import bootstrap_paired
 from sglang_bana.engine.attention import BanaCpuAttnBackend
 from sglang_bana.engine.attention_stand import Stand, build_stand
@@ -33,7 +30,6 @@ from sglang_bana.engine.bench_attention_grid import Extent, list_cases
 
 MIN_SAMPLE_S = 0.02
 QUICK_PAIRS = 5
-GIT_TIMEOUT_S = 20.0
 
 
 class Clock(StrEnum):
@@ -59,7 +55,14 @@ class BenchOptions(msgspec.Struct, frozen=True):
     clock: Clock = Clock.WALL
 
 
-def run_attention_bench(options: BenchOptions, say: Callable[[str], None]) -> BenchReport:
+class Measured(msgspec.Struct, frozen=True):
+    """What this process adds to the report of `bana eval bench attention`."""
+
+    settings: Mapping[str, object]
+    figures: Mapping[str, Figure]
+
+
+def run_attention_bench(options: BenchOptions, say: Callable[[str], None]) -> Measured:
     """Measure every case of the grid; a quick run's figures claim nothing."""
     if options.pairs < 5 or options.threads < 1 or options.seed < 0:
         raise ConfigError(
@@ -72,11 +75,9 @@ def run_attention_bench(options: BenchOptions, say: Callable[[str], None]) -> Be
         figures = dict(_measure_all(options, say))
     finally:
         torch.set_num_threads(before)
-    return BenchReport(
-        machine=_describe_machine(),
-        commit=_read_commit(),
-        seed=options.seed,
+    return Measured(
         settings={
+            "seed": options.seed,
             "extent": options.extent.value,
             "threads": options.threads,
             "pairs": options.pairs,
@@ -84,6 +85,7 @@ def run_attention_bench(options: BenchOptions, say: Callable[[str], None]) -> Be
             "min_sample_s": MIN_SAMPLE_S,
             "layers_per_plan": 1,
             "baseline": "torch_native of the installed SGLang",
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         },
         figures=figures,
     )
@@ -122,29 +124,6 @@ def _time_forward(stand: Stand, backend: Any, repeats: int, clock: Callable[[], 
     return (clock() - start_s) / repeats
 
 
-def _describe_machine() -> dict[str, object]:
-    return {
-        "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-    }
-
-
-def _read_commit() -> str:
-    here = Path(__file__).resolve()
-    command = ["git", "-C", str(here.parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        done = subprocess.run(
-            [*command, "--exclude=*"], capture_output=True, check=True, timeout=GIT_TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.decode().strip().replace("-dirty", "+dirty")
-
-
 def main() -> int:
     """Run the benchmark as the command line says; 2 where it says something unusable."""
     given = _read_arguments()
@@ -160,19 +139,21 @@ def main() -> int:
             raise ConfigError(
                 f"cannot write --json {given.json}: name a file in an existing folder"
             )
-        report = run_attention_bench(options, lambda line: print(line, file=sys.stderr, flush=True))
+        measured = run_attention_bench(
+            options, lambda line: print(line, file=sys.stderr, flush=True)
+        )
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     pending = given.json.with_name(given.json.name + ".pending")
-    pending.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    pending.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=2) + b"\n")
     pending.replace(given.json)
     return 0
 
 
 def _read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_attention", description="bana_cpu vs torch_native")
-    parser.add_argument("--json", type=Path, required=True, help="where the report is written")
+    parser.add_argument("--json", type=Path, required=True, help="where the figures are written")
     parser.add_argument("--quick", action="store_true", help="a smoke: claims nothing")
     parser.add_argument("--seed", type=int, default=0, help="of the drawn tensors")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of an instance")
