@@ -20,7 +20,7 @@ from types import FrameType
 
 import msgspec
 
-from bana.eval.bench.facts import describe_machine, read_source
+from bana.eval.bench.facts import Source, describe_machine, read_source
 from bana.eval.bench.pairs import (
     MeasureRun,
     Pair,
@@ -152,8 +152,10 @@ def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
     if not output.parent.is_dir() or output.is_dir():
         raise ConfigError(f"cannot write --json {output}: name a file in an existing folder")
     unfinished = partial_path(output)
-    blank = _describe_run(bench, request)
-    with _interruptible() as interruption, open_trials(unfinished, _key_run(blank)) as log:
+    source = read_source()
+    blank = _describe_run(bench, request, source)
+    key = _key_run(blank, source)
+    with _interruptible() as interruption, open_trials(unfinished, key) as log:
         if request.earlier is Earlier.DISCARD:
             log.clear()
         elif len(log):
@@ -162,6 +164,7 @@ def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
         figures = bench.measure(session)
         report = msgspec.structs.replace(
             blank,
+            commit=_name_commit(source, read_source()),
             settings={**blank.settings, **session.notes},
             figures=_claim(figures, request.scale),
         )
@@ -184,20 +187,25 @@ def write_report(output: Path, report: BenchReport) -> None:
     pending.replace(output)
 
 
-def _describe_run(bench: Bench, request: BenchRequest) -> BenchReport:
+def _describe_run(bench: Bench, request: BenchRequest, source: Source) -> BenchReport:
     settings = {"scale": request.scale.value, **bench.settings(request.scale)}
     return BenchReport(
         machine=describe_machine(),
-        commit=read_source().commit,
+        commit=source.commit,
         seed=request.seed,
         settings=settings,
         figures={},
     )
 
 
-def _key_run(blank: BenchReport) -> str:
+def _name_commit(before: Source, after: Source) -> str:
+    """The commit, marked when servers that started late may have run another source."""
+    return before.commit if before == after else f"{before.commit}+changed-while-measured"
+
+
+def _key_run(blank: BenchReport, source: Source) -> str:
     # Two dirty trees share a commit; the digest of their changes tells them apart.
-    identity = msgspec.json.encode([blank, read_source().digest], order="deterministic")
+    identity = msgspec.json.encode([blank, source.digest], order="deterministic")
     return hashlib.sha256(identity).hexdigest()[:16]
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from bana.eval.bench.children import confined, pin_process
 from bana.eval.bench.closed import ClosedLoad, run_closed
-from bana.eval.bench.clusters import FRONT_DOOR, Cluster, cluster, fetch
+from bana.eval.bench.clusters import FRONT_DOOR, HTTP_TIMEOUT_S, Cluster, cluster, fetch
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Bench, Session
 from bana.eval.bench.http import Target
@@ -41,7 +41,8 @@ from bana.eval.bench.placement import Placement, plan_engine_placement
 from bana.eval.bench.trials import Values
 from bana.slo.figures import Aim, Figure, Judged, judge_figure
 
-FLUSH_PATH = "/flush_cache?timeout=60"
+# Answered within the client's own patience.
+FLUSH_PATH = f"/flush_cache?timeout={HTTP_TIMEOUT_S / 2:g}"
 STOCK_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 MEDIAN_AIM = Aim(0.98, judged=Judged.MEDIAN)
 BOUND_AIM = Aim(0.95)

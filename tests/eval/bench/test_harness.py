@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bana.eval.bench import harness
 from bana.eval.bench.errors import BenchError
+from bana.eval.bench.facts import Source
 from bana.eval.bench.harness import (
     Bench,
     BenchRequest,
@@ -87,6 +89,18 @@ def test_a_quick_report_claims_nothing(tmp_path: Path) -> None:
 
     assert all(figure.met is None for figure in report.figures.values())
     assert report.figures["speed"].aim == ">= 2"
+
+
+def test_a_source_that_changed_meanwhile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [Source("abc", ""), Source("abc+dirty", "1"), Source("abc", ""), Source("abc", "")]
+    monkeypatch.setattr(harness, "read_source", lambda: sources.pop(0))
+
+    changed = run_bench(Fake().bench(), BenchRequest(tmp_path / "a.json"), ignore)
+    same = run_bench(Fake().bench(), BenchRequest(tmp_path / "b.json"), ignore)
+
+    assert (changed.commit, same.commit) == ("abc+changed-while-measured", "abc")
 
 
 def test_an_interrupted_run_is_taken_up_at_the_pair_it_was_in(tmp_path: Path) -> None:
