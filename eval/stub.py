@@ -1,7 +1,7 @@
 """A stand-in for an SGLang server: same paths and shapes, no model, faults on demand.
 
-The front door's tests use it (`bana eval bench router` has a cheaper one). Settings may change while it runs
-(`POST /stub/settings`), and `GET /stub/log` tells what it was asked.
+The front door's tests use it (`bana eval bench router` has a cheaper one). Settings may change
+while it runs (`POST /stub/settings`), and `GET /stub/log` tells what it was asked.
 """
 
 from __future__ import annotations
