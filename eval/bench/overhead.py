@@ -3,14 +3,15 @@
     server cores: instance of bana, instance of stock; one is loaded while the other sleeps
     client core:  client, front doors, launchers
 
-Both are started once, since a start costs more than a round.
+Both are started several times, in alternating order, since a process keeps its own luck with
+memory; rounds alternate within each start.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from random import Random
@@ -47,6 +48,7 @@ STOCK_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 MEDIAN_AIM = Aim(0.98, judged=Judged.MEDIAN)
 BOUND_AIM = Aim(0.95)
 WARM_UP_ROUND = 999
+SEEDS_A_START = 10
 
 
 class Side(StrEnum):
@@ -75,38 +77,62 @@ class _Servers(msgspec.Struct, frozen=True):
         pin_process(self.bana.find_pid(FRONT_DOOR), cores)
 
 
+class _Taken(msgspec.Struct, frozen=True):
+    """The pairs of one start, or of all."""
+
+    neutral: list[Pair]
+    control: list[Pair]
+    shared: list[Pair]
+
+
 def measure_overhead(session: Session) -> dict[str, Figure]:
     """All figures of this benchmark."""
     settings = SCALES[session.request.scale]
+    taken = [_take_start(session, settings, start) for start in range(settings.starts)]
+    every = _Taken(
+        neutral=[pair for one in taken for pair in one.neutral],
+        control=[pair for one in taken for pair in one.control],
+        shared=[pair for one in taken for pair in one.shared],
+    )
+    return _judge(every, session.request.seed)
+
+
+def _take_start(session: Session, settings: OverheadSettings, start: int) -> _Taken:
+    """Start both servers and take the pairs of one start."""
+    kinds = (Side.BANA, Side.STOCK) if start % 2 == 0 else (Side.STOCK, Side.BANA)
+    where = f"start {start + 1}/{settings.starts}"
     with (
         tempfile.TemporaryDirectory(prefix="bb-") as folder,
-        _started(session, settings, Path(folder)) as servers,
+        _started(session, settings, Path(folder), kinds) as servers,
     ):
-        for side in (Side.BANA, Side.STOCK):
+        for side in kinds:
             _run_round(settings, servers, side, session.seed_of(WARM_UP_ROUND))
 
         def measure(run: Run) -> Values:
-            return _run_round(settings, servers, Side(run.side), session.seed_of(run.index))
+            seed = session.seed_of(start * SEEDS_A_START + run.index)
+            return _run_round(settings, servers, Side(run.side), seed)
 
-        neutral = PairPlan("bana and stock", Side.BANA, Side.STOCK, settings.pairs)
-        control = PairPlan("stock and stock", Side.STOCK, Side.STOCK_AGAIN, settings.control_pairs)
-        shared = PairPlan(
-            "bana and stock, shared cores", Side.BANA, Side.STOCK, settings.shared_pairs
-        )
-        neutral_pairs = session.run_pairs(neutral, measure)
-        control_pairs = session.run_pairs(control, measure)
+        def take(name: str, sides: tuple[Side, Side], pairs: int) -> list[Pair]:
+            return session.run_pairs(PairPlan(f"{name}, {where}", *sides, pairs), measure)
+
+        neutral = take("bana and stock", (Side.BANA, Side.STOCK), settings.pairs)
+        again = (Side.STOCK, Side.STOCK_AGAIN)
+        control = take("stock and stock", again, settings.control_pairs)
         servers.move_front_door(servers.placement.server)
-        shared_pairs = session.run_pairs(shared, measure)
-    return _judge(neutral_pairs, control_pairs, shared_pairs, session.request.seed)
+        shared = take("shared cores", (Side.BANA, Side.STOCK), settings.shared_pairs)
+    return _Taken(neutral, control, shared)
 
 
 @contextlib.contextmanager
-def _started(session: Session, settings: OverheadSettings, folder: Path) -> Iterator[_Servers]:
+def _started(
+    session: Session, settings: OverheadSettings, folder: Path, kinds: Sequence[Side]
+) -> Iterator[_Servers]:
+    """Both clusters, started in the order of `kinds`."""
     placement = plan_engine_placement()
     words = ["--model", settings.model, "--set"]
     with confined(placement.client), contextlib.ExitStack() as stack:
         ready = {}
-        for kind in ("bana", "stock"):
+        for kind in kinds:
             session.say(f"starting {kind} (up to {settings.start_timeout_s:g} s)")
             ready[kind] = stack.enter_context(
                 cluster(
@@ -117,7 +143,7 @@ def _started(session: Session, settings: OverheadSettings, folder: Path) -> Iter
                     settings.start_timeout_s,
                 )
             )
-        servers = _Servers(ready["bana"], ready["stock"], placement)
+        servers = _Servers(ready[Side.BANA], ready[Side.STOCK], placement)
         _check_proofs(servers)
         for started in ready.values():
             pin_process(started.child.pid, placement.client)
@@ -151,9 +177,7 @@ def _run_round(settings: OverheadSettings, servers: _Servers, side: Side, seed: 
     return summarise_round(result, settings.output_tokens)
 
 
-def _judge(
-    neutral: list[Pair], control: list[Pair], shared: list[Pair], seed: int
-) -> dict[str, Figure]:
+def _judge(taken: _Taken, seed: int) -> dict[str, Figure]:
     def ratio(pairs: list[Pair]) -> Figure:
         return figure_ratio(pairs, "tokens_per_s", seed, None)
 
@@ -161,14 +185,14 @@ def _judge(
         return figure_level([v["tokens_per_s"] for v in values], seed, "tokens/s")
 
     return {
-        "throughput_vs_stock": judge_throughput(ratio(neutral)),
-        "throughput_vs_stock[front door on the instance's cores]": ratio(shared),
-        "control_stock_vs_stock": ratio(control),
+        "throughput_vs_stock": judge_throughput(ratio(taken.neutral)),
+        "throughput_vs_stock[front door on the instance's cores]": ratio(taken.shared),
+        "control_stock_vs_stock": ratio(taken.control),
         "first_token_added_p50_ms": figure_difference(
-            neutral, "first_token_p50_ms", seed, "ms", None
+            taken.neutral, "first_token_p50_ms", seed, "ms", None
         ),
-        "bana_tokens_per_s": level([pair.first for pair in neutral]),
-        "stock_tokens_per_s": level([pair.second for pair in neutral]),
+        "bana_tokens_per_s": level([pair.first for pair in taken.neutral]),
+        "stock_tokens_per_s": level([pair.second for pair in taken.neutral]),
     }
 
 
