@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
@@ -60,11 +61,12 @@ class Flight:
 
     def cut_loose(self, why: Cut) -> None:
         """End the attempt that is under way; draining ends the next one as well."""
-        if self.cut is not None or (self.scope is None and why is not Cut.DRAIN):
+        scope = self.scope if self.cut is None else None
+        if scope is None and why is not Cut.DRAIN:
             return
         self.cut = why
-        if self.scope is not None:
-            self.scope.reschedule(asyncio.get_running_loop().time())
+        if scope is not None:
+            scope.reschedule(asyncio.get_running_loop().time())
 
 
 class FlightBoard:
@@ -151,6 +153,6 @@ class FlightBoard:
 def retry_headers(retry_after_s: float) -> dict[str, str]:
     """Both spellings of when to come back."""
     return {
-        "Retry-After": str(max(1, round(retry_after_s))),
+        "Retry-After": str(max(1, math.ceil(retry_after_s))),
         "retry-after-ms": str(max(1, round(retry_after_s * 1e3))),
     }

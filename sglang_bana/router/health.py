@@ -17,12 +17,13 @@ from bana.slo.wire import LoadReport
 from sglang_bana.config import SupervisorConfig
 from sglang_bana.router.flights import FlightBoard
 from sglang_bana.router.instances import Instance, InstanceBoard
-from sglang_bana.router.upstream import UNREACHABLE, InstanceDied, Message, Upstream
+from sglang_bana.router.upstream import Message, Upstream, is_refusal
 from sglang_bana.status import InstanceState
 
 EAGER_S = 0.2
 CALM_S = 1.0
 WATCH_S = 0.2
+HELD_UP_S = 0.8
 MAX_ANSWER_BYTES = 2**20
 BANA_HEADER = "x-bana-version"
 _READY = Message("GET", "/ready", {}, None)
@@ -78,12 +79,12 @@ class Health:
         while True:
             await asyncio.sleep(WATCH_S)
             now_s = time.monotonic()
-            # After a pause of this process itself, signs of life are still waiting to be read.
-            was_held_up = now_s - last_s > 5 * WATCH_S
+            held_up_s = now_s - last_s - WATCH_S
             last_s = now_s
-            if not was_held_up:
-                self._board.judge_silence(now_s)
-                self._flights.sweep(now_s)
+            if held_up_s > HELD_UP_S:
+                self._board.excuse_silence(held_up_s, now_s)
+            self._board.judge_silence(now_s)
+            self._flights.sweep(now_s)
 
     async def _probe_for_ever(self, instance: Instance) -> None:
         while True:
@@ -103,11 +104,10 @@ class Health:
             observe(instance, time.monotonic())
             if not instance.spec.load_endpoint:
                 await self._poll_loads(instance)
-        except (*UNREACHABLE, InstanceDied):
-            self._board.observe_refusal(instance)
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             # Silence is judged by the watch.
-            return
+            if is_refusal(error):
+                self._board.observe_refusal(instance)
 
     async def _poll_loads(self, instance: Instance) -> None:
         asked_s = time.monotonic()

@@ -111,6 +111,14 @@ class InstanceBoard:
             instance.http_s = instance.report_s = None
             self._move(instance, InstanceState.DOWN)
 
+    def excuse_silence(self, pause_s: float, now_s: float) -> None:
+        """This process itself stood still for `pause_s` until now, and could hear nobody."""
+        for instance in self._instances.values():
+            if instance.http_s is not None:
+                instance.http_s = min(now_s, instance.http_s + pause_s)
+            if instance.report_s is not None:
+                instance.report_s = min(now_s, instance.report_s + pause_s)
+
     def judge_silence(self, now_s: float) -> None:
         """Suspect the silent, trust again those that came back."""
         for instance in self._instances.values():

@@ -24,7 +24,7 @@ from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.losses import Loss, Lost, StreamCut, explain_failure, judge_losses
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.redact import redact_info
-from sglang_bana.router.upstream import UNREACHABLE, InstanceDied, Upstream, read_up_to
+from sglang_bana.router.upstream import Upstream, is_refusal, read_up_to
 from sglang_bana.status import InstanceState
 
 WHOLE_BYTES = 2**20
@@ -82,7 +82,8 @@ class Relay:
             try:
                 return self._choose(flight, call, excluded)
             except ApiError as error:
-                if error.code != "no_instance" or time.monotonic() >= end_s:
+                is_over = time.monotonic() >= end_s or flight.cut is Cut.DRAIN
+                if error.code != "no_instance" or is_over:
                     raise
             await asyncio.sleep(RETRY_POLL_S)
 
@@ -233,7 +234,7 @@ class Relay:
     ) -> None:
         """Turn a failed attempt into a retry, an answer, or the end of a stream."""
         failure = explain_failure(flight, instance, error)
-        if flight.cut is None and isinstance(error, (*UNREACHABLE, InstanceDied)):
+        if flight.cut is None and is_refusal(error):
             self._board.observe_refusal(instance)
         if not delivery.is_started:
             delivery.response = None

@@ -7,6 +7,7 @@ says nothing about the instance, so it is sent again on a fresh connection.
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 from collections.abc import Mapping
 
@@ -26,6 +27,12 @@ BROKEN = (
     aiohttp.ClientOSError,
     aiohttp.ClientPayloadError,
     ConnectionResetError,
+)
+
+
+# Our own machine's shortages, which say nothing about an instance.
+_OWN_SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 )
 
 
@@ -80,8 +87,10 @@ class Upstream:
                 raise
             try:
                 return await self._request(self._fresh, instance, message)
-            except UNREACHABLE:
-                raise InstanceDied(str(stale)) from stale
+            except UNREACHABLE as error:
+                if is_refusal(error):
+                    raise InstanceDied(str(stale)) from stale
+                raise stale from error
 
     async def ask(
         self, instance: Instance, message: Message, timeout_s: float, max_bytes: int
@@ -119,6 +128,13 @@ class Upstream:
         return await session.request(
             message.method, url, headers=headers, data=data, allow_redirects=False
         )
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether `error` proves that nobody listens at the instance's address."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.errno not in _OWN_SHORTAGES
+    return isinstance(error, InstanceDied)
 
 
 async def read_up_to(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:

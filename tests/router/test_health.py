@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -10,17 +11,21 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from bana.eval.stub import Fault, StubSettings
 from bana.slo.errors import ConfigError
 from sglang_bana.config import UpstreamSpec
 from sglang_bana.router.instances import InstanceBoard
+from sglang_bana.router.upstream import InstanceDied, is_refusal
 from sglang_bana.status import InstanceState
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 Door = Callable[..., AbstractAsyncContextManager[Any]]
+_ADDRESS = ConnectionKey("a", 1, False, True, None, None, None)
 
 
 def _board(**spec: Any) -> InstanceBoard:
@@ -61,6 +66,43 @@ def test_the_state_machine() -> None:
         (starting, up),
     ]
     assert instance.failures_total == 2
+
+
+def test_a_pause_of_our_own_is_nobodys_silence() -> None:
+    board = _board(load_endpoint="ipc://x")
+    (instance,) = board.all()
+    board.observe_ready(instance, 1.0)
+    # Its report was read at once after the pause, the answer to the next probe is under way.
+    board.observe_report(instance, 62.0)
+    board.excuse_silence(60.0, 62.0)
+    board.judge_silence(62.0)
+    assert (instance.state, instance.silent_s(62.0)) == (InstanceState.UP, 1.0)
+    board.observe_answer(instance, 66.0)
+    board.judge_silence(66.5)
+    assert instance.state is InstanceState.UP
+    board.judge_silence(67.5)
+    assert instance.state is InstanceState.SUSPECT
+
+
+def _connector_error(number: int) -> aiohttp.ClientConnectorError:
+    return aiohttp.ClientConnectorError(_ADDRESS, OSError(number, "said the system"))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_meant"),
+    [
+        (_connector_error(errno.ECONNREFUSED), True),
+        (InstanceDied(), True),
+        # Our own open files or ports are used up: the instance may be well.
+        (_connector_error(errno.EMFILE), False),
+        (_connector_error(errno.EADDRNOTAVAIL), False),
+        # A frozen process lets connections time out; the watch judges its silence.
+        (aiohttp.ConnectionTimeoutError(), False),
+        (aiohttp.ServerDisconnectedError(), False),
+    ],
+)
+def test_only_a_refusal_proves_that_nobody_listens(error: Exception, is_meant: bool) -> None:
+    assert is_refusal(error) is is_meant
 
 
 def test_names_have_to_be_distinct() -> None:
