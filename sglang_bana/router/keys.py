@@ -67,7 +67,15 @@ def read_keys(path: Path, classes: Iterable[str]) -> KeysFile:
         found = msgspec.toml.decode(path.read_bytes(), type=KeysFile)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"auth.keys_file {path} cannot be read: {error}; repair it") from error
+    taken: dict[str, str] = {}
     for entry in found.keys:
+        digest = entry.sha256.lower()
+        if digest in taken:
+            raise ConfigError(
+                f"auth.keys_file {path}: {taken[digest]!r} and {entry.name!r} have the same key; "
+                "give each its own"
+            )
+        taken[digest] = entry.name
         if entry.slo_class is not None and entry.slo_class not in known:
             what = f"SLO class of key {entry.name!r} in auth.keys_file:"
             raise ConfigError(describe_unknown(what, entry.slo_class, known))
@@ -82,7 +90,7 @@ class Keyring:
         self._control_key = control_key
         self._classes = tuple(classes)
         self._grants: Mapping[bytes, Grant] = {}
-        self._mtime_ns = -1
+        self._mtime_ns: int | None = None
         self.fault: str | None = None
         self._install(KeysFile())
         if auth.keys_file:
@@ -101,6 +109,9 @@ class Keyring:
                 return False
             self._load(path)
         except (ConfigError, OSError) as error:
+            if isinstance(error, OSError):
+                # Whatever comes back at this path is read, however old it is.
+                self._mtime_ns = None
             self.fault = f"{error}; the keys read before stay in force"
             return False
         self.fault = None
@@ -136,8 +147,7 @@ class Keyring:
         )
 
     def _load(self, path: Path) -> None:
-        mtime_ns = path.stat().st_mtime_ns if path.exists() else -1
-        self._mtime_ns = mtime_ns
+        self._mtime_ns = path.stat().st_mtime_ns if path.exists() else None
         self._install(read_keys(path, self._classes))
 
     def _install(self, file: KeysFile) -> None:

@@ -145,6 +145,12 @@ def test_a_changed_keys_file_is_taken_and_a_broken_one_is_not(tmp_path: Path) ->
     path.unlink()
     assert not ring.reload()
     assert ring.identify("Bearer k2", None).name == "second"
+    # It comes back as old as the one read last.
+    _write_keys(path, third="k3")
+    os.utime(path, ns=(2, 2))
+    assert ring.reload()
+    assert ring.fault is None
+    assert ring.identify("Bearer k3", None).name == "third"
 
 
 def test_a_door_takes_a_changed_keys_file(door: Door, tmp_path: Path) -> None:
@@ -179,6 +185,10 @@ def test_a_door_takes_a_changed_keys_file(door: Door, tmp_path: Path) -> None:
         ("nonsense", "repair it"),
         (f'[[keys]]\nname = "a"\nsha256 = "{"0" * 64}"\nslo_class = "gold"\n', "batch"),
         (f'[[keys]]\nname = "a"\nsha256 = "{"0" * 64}"\nextra = 1\n', "extra"),
+        (
+            "".join(f'[[keys]]\nname = "{n}"\nsha256 = "{d * 64}"\n' for n, d in ("aA", "ba")),
+            "'a' and 'b' have the same key",
+        ),
     ],
 )
 def test_a_broken_keys_file_is_refused_at_start(tmp_path: Path, text: str, part: str) -> None:
