@@ -126,7 +126,8 @@ def _parse_ms(limit: str, text: str | None, default_ms: float) -> float:
     if text is None:
         return default_ms
     try:
-        value = float(text)
+        # Python alone reads `1_000` and the digits of other scripts as numbers.
+        value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan
     if math.isnan(value) or value <= 0:

@@ -37,9 +37,10 @@ def read_words(params: Mapping[str, msgspec.Raw]) -> dict[str, str]:
                 f"custom_params.{key[:64]} is reserved; allowed: {', '.join(BODY_WORDS)}",
                 f"custom_params.{key[:64]}",
             )
-        value = msgspec.json.decode(raw)
-        if value is not None:
-            words[key] = value if isinstance(value, str) else bytes(raw).decode()
+        text = bytes(raw).decode()
+        if text != "null":
+            # A number stays as written: decoding would refuse one that is only to be clamped.
+            words[key] = msgspec.json.decode(raw, type=str) if text.startswith('"') else text
     return words
 
 
@@ -63,8 +64,8 @@ def echo_slo(slo: Slo) -> dict[str, str]:
     """The response headers that tell the effective promise."""
     echo = {
         CLASS_HEADER: slo.slo_class,
-        "x-bana-slo-ttft-ms": f"{slo.ttft_s * 1e3:g}",
-        "x-bana-slo-tpot-ms": f"{slo.tpot_s * 1e3:g}",
+        "x-bana-slo-ttft-ms": f"{slo.ttft_s * 1e3:.10g}",
+        "x-bana-slo-tpot-ms": f"{slo.tpot_s * 1e3:.10g}",
     }
     if slo.clamped:
         echo["x-bana-slo-clamped"] = ",".join(slo.clamped)

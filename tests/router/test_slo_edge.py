@@ -100,6 +100,10 @@ def test_what_is_out_of_range_is_clamped_and_told(door: Door) -> None:
             reply = await front.post(CHAT, HELLO, far)
             assert _echo(reply) == ("standard", "600000", "60000")
             assert reply.headers["x-bana-slo-clamped"] == "ttft,tpot"
+            words = b'{"bana_slo_ttft_ms": 1e400, "bana_slo_tpot_ms": 1234.5678}'
+            reply = await front.post(CHAT, b'{"messages": [], "custom_params": %b}' % words)
+            assert _echo(reply) == ("standard", "600000", "1234.5678")
+            assert reply.headers["x-bana-slo-clamped"] == "ttft"
 
     asyncio.run(run())
 

@@ -52,7 +52,9 @@ def test_the_range_is_kept_and_told(ttft_ms: str, kept_s: float, clamped: tuple[
     assert (slo.ttft_s, slo.clamped) == (kept_s, clamped)
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "-inf", "abc", "1 2", "0x10", "None"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "nan", "-inf", "abc", "1 2", "0x10", "None", "1_000", "\u0661\u0662"]
+)
 @pytest.mark.parametrize("limit", ["ttft_ms", "tpot_ms"])
 def test_what_is_no_positive_number_is_refused(text: str, limit: str) -> None:
     with pytest.raises(SloError) as raised:
