@@ -20,7 +20,13 @@ from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Cut, Flight, FlightBoard, retry_headers
 from sglang_bana.router.health import Health
 from sglang_bana.router.instances import Instance, InstanceBoard
-from sglang_bana.router.intake import REQUEST_ID_HEADER, Intake, forward_headers, read_request_id
+from sglang_bana.router.intake import (
+    REQUEST_ID_HEADER,
+    Intake,
+    forward_headers,
+    read_body,
+    read_request_id,
+)
 from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
@@ -62,7 +68,7 @@ class FrontDoor:
         books = Ledgers(
             self.board, self.flights, ledger, self._keyring, self._dispatcher, self.metrics
         )
-        self.local = LocalAnswers(books, self._aborts, config.limits.max_requests)
+        self.local = LocalAnswers(books, self._aborts, config.limits)
         self._health = Health(self.board, ledger, self.flights, upstream, config.supervisor)
         self._feed = LoadFeed(self.board, ledger)
         self._answers: dict[Kind, Answer] = {
@@ -189,7 +195,7 @@ class FrontDoor:
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
         headers = forward_headers(request.headers, flight.request_id)
-        body = await self._intake.read_body(request)
+        body = await read_body(request, self._limits)
         message = Message(request.method, request.rel_url.raw_path_qs, headers, body or None)
         await self._broadcast.broadcast(message, delivery)
 

@@ -51,9 +51,15 @@ def parse_fields(body: bytes) -> Fields:
 
 
 def read_value(fields: Fields, name: str) -> object:
-    """The decoded value of one field, None when it is absent or null."""
+    """The decoded value of one field, None when absent or null; ApiError 400 when too large."""
     raw = fields.get(name)
-    return None if raw is None else msgspec.json.decode(raw)
+    try:
+        return None if raw is None else msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        # Only numbers beyond a double get here: the syntax was checked with the whole body.
+        raise ApiError(
+            400, "invalid_request", f"{name} cannot be used: {error}; send a smaller one", name
+        ) from error
 
 
 def read_text(fields: Fields, name: str) -> str | None:

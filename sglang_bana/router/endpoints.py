@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from urllib.parse import unquote
 
 import msgspec
 
@@ -260,8 +261,13 @@ _PATTERNS = tuple((_compile(row.path), row) for row in TABLE if "{" in row.path)
 
 
 def find_endpoint(path: str) -> Endpoint | None:
-    """The row that answers `path`, None when nobody does."""
+    """The row that answers `path`, None when nobody does.
+
+    A path with `.` or `..` segments has none: a proxy before an instance might resolve them.
+    """
     row = _EXACT.get(path)
     if row is not None:
         return row
+    if not {".", ".."}.isdisjoint(unquote(path).split("/")):
+        return None
     return next((row for pattern, row in _PATTERNS if pattern.fullmatch(path)), None)

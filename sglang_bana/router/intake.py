@@ -37,6 +37,7 @@ _NOT_FORWARDED = HOP_BY_HOP | {
     "content-length",
     "content-encoding",
     "expect",
+    "accept-encoding",
     "authorization",
     "x-api-key",
     "cookie",
@@ -79,7 +80,7 @@ class Intake:
     async def read_call(self, request: web.BaseRequest, flight: Flight) -> Call:
         """The call behind `request`; fills in what `flight` is promised. ApiError when bad."""
         endpoint = flight.endpoint
-        body = await self.read_body(request)
+        body = await read_body(request, self._limits)
         fields = None
         if endpoint.media is Media.JSON and (body or request.method in ("POST", "PUT")):
             fields = parse_fields(body)
@@ -106,23 +107,6 @@ class Intake:
             hint=hint,
             session=_read_opened(fields or {}, endpoint),
         )
-
-    async def read_body(self, request: web.BaseRequest) -> bytes:
-        """The whole body; ApiError when it is too large or too slow."""
-        try:
-            async with asyncio.timeout(self._limits.stall_timeout_s):
-                return await request.read()
-        except TimeoutError:
-            raise ApiError(
-                408, "request_timeout", "the body did not arrive in time; send it again"
-            ) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise ApiError(
-                413,
-                "body_too_large",
-                f"the body exceeds {self._limits.max_body_bytes} bytes; send a smaller one or "
-                "raise limits.max_body_bytes",
-            ) from None
 
     def _salt(self, fields: Fields, endpoint: Endpoint, grant: Grant) -> None:
         if grant.cache_salt is None:
@@ -173,6 +157,28 @@ class Intake:
         return owner
 
 
+async def read_body(request: web.BaseRequest, limits: LimitsConfig) -> bytes:
+    """The whole body; ApiError when it is too large, too slow or broken."""
+    try:
+        async with asyncio.timeout(limits.stall_timeout_s):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(
+            408, "request_timeout", "the body did not arrive in time; send it again"
+        ) from None
+    except web.HTTPRequestEntityTooLarge:
+        raise ApiError(
+            413,
+            "body_too_large",
+            f"the body exceeds {limits.max_body_bytes} bytes; send a smaller one or "
+            "raise limits.max_body_bytes",
+        ) from None
+    except web.RequestPayloadError as error:
+        raise ApiError(
+            400, "invalid_body", f"the body cannot be read: {error}; send it again"
+        ) from error
+
+
 def forward_headers(headers: Mapping[str, str], request_id: str) -> dict[str, str]:
     """What of a client's headers an instance gets to see."""
     dropped = _NOT_FORWARDED | {
@@ -184,6 +190,8 @@ def forward_headers(headers: Mapping[str, str], request_id: str) -> dict[str, st
         if (low := name.lower()) not in dropped and not low.startswith(_NOT_FORWARDED_PREFIXES)
     }
     kept[REQUEST_ID_HEADER] = request_id
+    # Errors are normalised, secrets taken out and events kept whole, which compression hides.
+    kept["Accept-Encoding"] = "identity"
     return kept
 
 

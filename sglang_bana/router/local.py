@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from bana.slo.load import LoadLedger
+from sglang_bana.config import LimitsConfig
 from sglang_bana.router.abort import AbortQueue
 from sglang_bana.router.delivery import Delivery
 from sglang_bana.router.dispatch import Dispatcher
@@ -20,6 +21,7 @@ from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Flight, FlightBoard
 from sglang_bana.router.health import BANA_HEADER
 from sglang_bana.router.instances import InstanceBoard
+from sglang_bana.router.intake import read_body
 from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.status import FrontDoorStatus, InstanceState, InstanceStatus
@@ -53,10 +55,10 @@ Answer = Callable[[web.BaseRequest, Grant, Delivery], Awaitable[None]]
 class LocalAnswers:
     """The answers by path. Probes are O(1) and touch no instance."""
 
-    def __init__(self, books: Ledgers, aborts: AbortQueue, max_requests: int) -> None:
+    def __init__(self, books: Ledgers, aborts: AbortQueue, limits: LimitsConfig) -> None:
         self._books = books
         self._aborts = aborts
-        self._max_requests = max_requests
+        self._limits = limits
         self._started_s = time.monotonic()
         self.is_draining = False
         self._answers: dict[str, Answer] = {
@@ -92,7 +94,7 @@ class LocalAnswers:
             is_ready=self.is_ready,
             is_draining=self.is_draining,
             in_flight=len(books.flights),
-            max_requests=self._max_requests,
+            max_requests=self._limits.max_requests,
             routing_policy=books.dispatcher.policy_name,
             instances=self.statuses(),
             warnings=tuple(fault for fault in faults if fault is not None),
@@ -172,8 +174,9 @@ class LocalAnswers:
         self, request: web.BaseRequest, grant: Grant, delivery: Delivery
     ) -> None:
         """Abort the caller's own requests by request id, own rid or engine rid, exactly."""
+        raw = await read_body(request, self._limits)
         try:
-            body = msgspec.json.decode(await request.read(), type=AbortBody)
+            body = msgspec.json.decode(raw, type=AbortBody)
         except msgspec.DecodeError as error:
             raise ApiError(400, "invalid_json", f"the body cannot be used: {error}") from error
         if body.abort_all:

@@ -53,7 +53,7 @@ async def run_door(spec: FrontDoorSpec) -> AsyncIterator[RunningDoor]:
 
 
 def _build_app(door: FrontDoor, max_body_bytes: int) -> web.Application:
-    """One handler for every path, because the endpoint table decides."""
+    """One handler for every path, line breaks included, because the endpoint table decides."""
     app = web.Application(client_max_size=max_body_bytes)
-    app.router.add_route("*", "/{path:.*}", door.answer)
+    app.router.add_route("*", r"/{path:[\s\S]*}", door.answer)
     return app

@@ -80,7 +80,18 @@ def test_paths_find_their_row(path: str, row: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/generate/", "//generate", "/v1/responses/a/b/cancel", "/flush%5Fcache", "/admin", ""]
+    "path",
+    [
+        "/generate/",
+        "//generate",
+        "/v1/responses/a/b/cancel",
+        "/flush%5Fcache",
+        "/admin",
+        "",
+        "/v1/models/../../flush_cache",
+        "/v1/models/a/%2e%2E/b",
+        "/v1/responses/..%2f..%2fflush_cache",
+    ],
 )
 def test_unknown_paths_have_no_row(path: str) -> None:
     assert find_endpoint(path) is None

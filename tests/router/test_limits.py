@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from bana.eval.stub import Fault, StubSettings
 
@@ -28,7 +29,7 @@ def test_overload_is_a_prompt_429(door: Door) -> None:
             reply = await front.post(CHAT, HELLO)
             assert (reply.status, reply.code) == (429, "overloaded")
             assert reply.error["type"] == "rate_limit_error"
-            assert reply.headers["Retry-After"] == "2"
+            assert reply.headers["Retry-After"] == "3"
             assert reply.headers["retry-after-ms"] == "2500"
             # Probes are answered under full load.
             for path in ("/livez", "/readyz", "/health", "/ready", "/health_generate", "/ping"):
@@ -53,6 +54,30 @@ def test_malformed_json_never_reaches_an_instance(door: Door, body: bytes) -> No
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("text", "param"),
+    [('"max_tokens": 1e400', "max_tokens"), ('"session_params": {"id": 1e400}', "session_params")],
+)
+def test_numbers_that_nobody_can_read_are_a_400(door: Door, text: str, param: str) -> None:
+    async def run() -> None:
+        async with door() as front:
+            reply = await front.post(CHAT, f'{{"messages": [], {text}}}'.encode())
+            assert (reply.status, reply.code) == (400, "invalid_request")
+            assert reply.error["param"] == param
+            assert not front.seen(CHAT)
+
+    asyncio.run(run())
+
+
+def test_a_body_that_cannot_be_unpacked_is_a_400(door: Door) -> None:
+    async def run() -> None:
+        async with door() as front:
+            reply = await front.post(CHAT, b"no gzip", {"Content-Encoding": "gzip"})
+            assert (reply.status, reply.code) == (400, "invalid_body")
+
+    asyncio.run(run())
+
+
 def test_a_large_body_is_a_413(door: Door) -> None:
     async def run() -> None:
         async with door(limits={"max_body_bytes": 2048}) as front:
@@ -62,6 +87,8 @@ def test_a_large_body_is_a_413(door: Door) -> None:
             assert len(packed) < 2048
             bomb = await front.post(CHAT, packed, {"Content-Encoding": "gzip"})
             assert (bomb.status, bomb.code) == (413, "body_too_large")
+            abort = await front.post("/abort_request", {"rid": "x" * 4096})
+            assert (abort.status, abort.code) == (413, "body_too_large")
             assert not front.seen(CHAT)
 
     asyncio.run(run())
@@ -111,6 +138,8 @@ def test_unknown_and_refused_paths_say_why(door: Door) -> None:
         async with door() as front:
             unknown = await front.post("/v2/everything", {})
             assert (unknown.status, unknown.code) == (404, "path_unknown")
+            broken = await front.client.get(URL(front.url + "/a%0Ab", encoded=True))
+            assert (await broken.json())["error"]["code"] == "path_unknown"
             refused = await front.post("/pd_role_switch", {})
             assert (refused.status, refused.code) == (404, "path_refused")
             assert "call that instance directly" in refused.error["message"]

@@ -72,9 +72,11 @@ def test_the_clients_key_and_inner_headers_stay_outside(door: Door) -> None:
                 "Connection": "x-drop-me",
                 "x-drop-me": "1",
                 "x-slo-ttft-ms": "100",
+                "Accept-Encoding": "gzip",
             }
             assert (await front.post(CHAT, HELLO, sent)).status == 200
             (seen,) = front.seen(CHAT)
+            assert seen.headers["Accept-Encoding"] == "identity"
             names = {name.lower() for name in seen.headers}
             assert seen.headers["Authorization"] == "Bearer the-secret-of-this-run"
             assert not names & {"x-api-key", "x-override-rid", "x-drop-me", "x-slo-ttft-ms"}
