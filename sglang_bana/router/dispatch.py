@@ -12,7 +12,6 @@ from bana.slo.routing import (
     ROUTING,
     InstanceView,
     RoutingDecision,
-    RoutingPolicy,
     RoutingView,
 )
 from sglang_bana.config import RoutingConfig
@@ -108,11 +107,8 @@ class Dispatcher:
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"
         self._note_fault(fault)
-        return self._ask(self._fallback, view, now_s)
-
-    def _ask(self, policy: RoutingPolicy, view: RoutingView, now_s: float) -> RoutingDecision:
-        decision = policy.decide_instance(view, now_s, self._rng)
-        return RoutingDecision(decision.instance, "policy_fault")
+        chosen = self._fallback.decide_instance(view, now_s, self._rng).instance
+        return RoutingDecision(chosen, "policy_fault")
 
     def _note_fault(self, fault: str) -> None:
         self._metrics.faults.labels(self.policy_name).inc()

@@ -30,10 +30,6 @@ class StickyTable:
         if len(self._owners) > self._max_entries:
             self._owners.popitem(last=False)
 
-    def forget(self, identifier: str) -> None:
-        """The id means nothing any more."""
-        self._owners.pop(identifier, None)
-
     def find(self, identifier: str) -> Instance | None:
         """The owner of an id, None when it is not known."""
         return self.find_exact(identifier) or self._board.find_tag(read_tag(identifier))
