@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from bana.slo.errors import ConfigError
 from bana.slo.limits import SloClass, SloRange, SloRules
 from bana.slo.routing import DEFAULT_ROUTING
 
@@ -20,6 +21,8 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+# It is echoed in headers and labels.
+ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class SchedulerKind(StrEnum):
@@ -72,7 +75,7 @@ class SloConfig(Section, frozen=True):
     """SLO classes, their default and the range that clients may ask for."""
 
     default_class: Name = "standard"
-    classes: Mapping[str, SloClass] = msgspec.field(
+    classes: Mapping[ClassName, SloClass] = msgspec.field(
         default_factory=lambda: {
             "interactive": SloClass(rank=2, ttft_ms=2_000, tpot_ms=100),
             "standard": SloClass(rank=1, ttft_ms=10_000, tpot_ms=250),
@@ -180,6 +183,16 @@ class InstanceSpec(Section, frozen=True):
 
 
 INSTANCE_ENV = "BANA_INSTANCE"
+
+
+def expand_home(name: str) -> Path:
+    """`name` as a path with `~` expanded; ConfigError when that user has no home."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"no home directory for the `~` in {name!r}; give the whole path"
+        ) from error
 
 
 def write_private(path: Path, record: msgspec.Struct) -> None:

@@ -16,7 +16,7 @@ from bana.slo.errors import ConfigError
 
 SHARED_MEMORY = Path("/dev/shm")
 # A Unix socket's path has at most 107 bytes; the file's own name takes up to 20 of them.
-_MAX_FOLDER_BYTES = 87
+MAX_FOLDER_BYTES = 87
 _IPC = "ipc://"
 _NOTES = "processes"
 _PID = "pid="
@@ -33,10 +33,10 @@ def use_temporary_folder(folder: Path) -> None:
 
     ConfigError when its path is too long for the sockets that SGLang makes in it.
     """
-    if len(os.fsencode(folder)) > _MAX_FOLDER_BYTES:
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
         raise ConfigError(
             f"run directory too long for sockets: {folder} has {len(os.fsencode(folder))} bytes, "
-            f"allowed: {_MAX_FOLDER_BYTES}; choose a shorter [launch] run_dir"
+            f"allowed: {MAX_FOLDER_BYTES}; choose a shorter [launch] run_dir"
         )
     sweep(folder)
     # Compiled kernels are worth keeping from run to run.

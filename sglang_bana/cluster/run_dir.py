@@ -1,36 +1,36 @@
 """The private folder of one run, and how runs are found again.
 
-RUN/state.json       who runs this cluster, and where it answers
-RUN/control.key      what `bana status` shows the front door          (0600, gone at the end)
-RUN/i0.json …        what each child was told                         (0600, gone at the end)
-RUN/i0.load          an instance's load socket                        (gone at the end)
-RUN/tmp/i0/          TMPDIR of an instance                            (gone at the end)
-RUN/logs/i0.log …    kept, as is state.json
+RUN/state.json              who runs this cluster, and where it answers
+RUN/control.key             what `bana status` shows the front door    (0600, gone at the end)
+RUN/instance-0.json …       what each child was told                   (0600, gone at the end)
+RUN/instance-0.load         an instance's load socket                  (gone at the end)
+RUN/instance-0.tmp/         TMPDIR of an instance                      (gone at the end)
+RUN/logs/instance-0.log …   kept, as is state.json
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from bana.slo.errors import ConfigError
 from sglang_bana.cluster.models import locate_cache
-from sglang_bana.cluster.procfs import is_same_process
-from sglang_bana.config import write_private
+from sglang_bana.cluster.procfs import is_same_process, unlink_unused
+from sglang_bana.config import expand_home, write_private
+from sglang_bana.leftovers import MAX_FOLDER_BYTES, list_shared_memory, temporary_folder
 from sglang_bana.status import RunState
 
 STATE_NAME = "state.json"
 KEY_NAME = "control.key"
 KEPT = frozenset({STATE_NAME, "logs"})
 KEPT_RUNS = 10
-# sun_path holds 108 bytes with its end; SGLang's own sockets are RUN/tmp/i255/tmpXXXXXXXX.
-SOCKET_PATH_LIMIT = 107
-LONGEST_NAME = "/tmp/i255/tmpXXXXXXXX"
 
 
 class RunDir:
@@ -41,9 +41,9 @@ class RunDir:
         self.state_file = root / STATE_NAME
         self.key_file = root / KEY_NAME
 
-    def create(self) -> None:
-        """Make the folder with its subfolders; ConfigError when it cannot be private."""
-        self._check_path()
+    def create(self, instances: Sequence[str] = ()) -> None:
+        """Make the folder for a run of these; ConfigError when it cannot be private."""
+        self._check_path(instances)
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_owner()
@@ -51,10 +51,14 @@ class RunDir:
             self.remove_leftovers()
             (self.root / "logs").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise ConfigError(
-                f"cannot use run directory {str(self.root)!r}: {error.strerror}; "
-                "choose another with --run-dir"
-            ) from error
+            raise self.explain(error) from error
+
+    def explain(self, error: OSError) -> ConfigError:
+        """One line for a file system that refuses to keep this run."""
+        return ConfigError(
+            f"cannot use run directory {str(self.root)!r}: {error.strerror}; "
+            "choose another with --run-dir"
+        )
 
     def log_file(self, name: str) -> Path:
         """Where process `name` writes."""
@@ -79,7 +83,12 @@ class RunDir:
             file.write(key)
 
     def remove_leftovers(self) -> None:
-        """Remove everything but logs and state: sockets, keys, specs, temporary files."""
+        """Remove everything but logs and state: sockets, keys, specs, temporary files.
+
+        With them goes the shared memory noted there that no living process uses.
+        """
+        noted = (list_shared_memory(folder) for folder in self.root.glob("*.tmp"))
+        unlink_unused(frozenset(str(path) for paths in noted for path in paths))
         for path in self.root.iterdir() if self.root.is_dir() else ():
             if path.name in KEPT:
                 continue
@@ -88,30 +97,38 @@ class RunDir:
             else:
                 path.unlink(missing_ok=True)
 
+    def remove_unused(self) -> None:
+        """Remove the folder if nothing was ever written into it."""
+        with contextlib.suppress(OSError):
+            (self.root / "logs").rmdir()
+            self.root.rmdir()
+
     def remove(self) -> None:
         """Remove the folder with its logs."""
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _check_path(self) -> None:
-        longest = f"{self.root}{LONGEST_NAME}"
-        if len(os.fsencode(longest)) > SOCKET_PATH_LIMIT:
+    def _check_path(self, instances: Sequence[str]) -> None:
+        own = len(os.fsencode(self.root))
+        folders = (os.fsencode(temporary_folder(self.root, name)) for name in instances)
+        taken = max(map(len, folders), default=0)
+        if taken > MAX_FOLDER_BYTES:
             raise ConfigError(
-                f"run directory {str(self.root)!r} is too long for sockets in it: "
-                f"{len(os.fsencode(longest))} bytes, allowed {SOCKET_PATH_LIMIT}; "
-                "choose a shorter one with --run-dir"
+                f"run directory {str(self.root)!r} is too long for sockets in it: {own} bytes, "
+                f"allowed {own + MAX_FOLDER_BYTES - taken}; choose a shorter one with --run-dir"
             )
 
     def _check_owner(self) -> None:
         found = self.root.lstat()
-        if not self.root.is_dir() or found.st_uid != os.getuid():
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise ConfigError(f"run directory {str(self.root)!r} is not a folder of this user's")
         if found.st_mode & 0o077:
             raise ConfigError(
                 f"run directory {str(self.root)!r} is open to others; chmod 700 it, "
                 "or choose another with --run-dir"
             )
-        foreign = sorted(p.name for p in self.root.iterdir())
-        if foreign and not self.state_file.is_file():
+        foreign = sorted(p.name for p in self.root.iterdir() if p.name not in KEPT)
+        # A file that happens to be called state.json is no leave to empty somebody's folder.
+        if foreign and read_state(self) is None:
             raise ConfigError(
                 f"run directory {str(self.root)!r} holds other files ({foreign[0]}, …); "
                 "choose an empty one with --run-dir"
@@ -137,7 +154,7 @@ def locate_base(environ: Mapping[str, str]) -> Path:
 def choose_run_dir(given: str, environ: Mapping[str, str]) -> RunDir:
     """The folder that the user named, else a new one below the base; nothing is created yet."""
     if given:
-        return RunDir(Path(given).expanduser().absolute())
+        return RunDir(expand_home(given).absolute())
     return RunDir(locate_base(environ) / secrets.token_hex(4))
 
 
@@ -156,19 +173,24 @@ def is_live(state: RunState) -> bool:
 
 def list_runs(base: Path) -> tuple[RunDir, ...]:
     """The runs below `base`, newest state first."""
-    found = [RunDir(path.parent) for path in base.glob(f"*/{STATE_NAME}")]
-    return tuple(sorted(found, key=lambda run: run.state_file.stat().st_mtime, reverse=True))
+    found: list[tuple[float, Path]] = []
+    for path in base.glob(f"*/{STATE_NAME}"):
+        # Another launch may be removing it.
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.stat().st_mtime, path.parent))
+    return tuple(RunDir(root) for _, root in sorted(found, reverse=True))
 
 
 def remove_old_runs(base: Path) -> None:
     """Keep the logs of the newest KEPT_RUNS ended runs, remove those of older ones."""
-    ended = [run for run in list_runs(base) if not _is_live_run(run)]
+    ended = [run for run in list_runs(base) if _has_ended(run)]
     for run in ended[:KEPT_RUNS]:
         run.remove_leftovers()
     for run in ended[KEPT_RUNS:]:
         run.remove()
 
 
-def _is_live_run(run_dir: RunDir) -> bool:
+def _has_ended(run_dir: RunDir) -> bool:
+    """Whether it is known to have ended: another version's state, say, may be of a live run."""
     state = read_state(run_dir)
-    return state is not None and is_live(state)
+    return state is not None and not is_live(state)

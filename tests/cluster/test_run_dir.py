@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bana.slo.errors import ConfigError
+from sglang_bana import leftovers
 from sglang_bana.cluster.control import find_live_run
 from sglang_bana.cluster.procfs import is_same_process, read_start_ticks
 from sglang_bana.cluster.run_dir import (
@@ -66,9 +67,46 @@ def test_folders_with_other_files_are_refused_and_left_alone(tmp_path: Path) -> 
     assert (folder / "thesis").read_text() == "precious"
 
 
-def test_paths_too_long_for_sockets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="too long for sockets"):
-        RunDir(tmp_path / ("x" * 100)).create()
+def test_a_folder_with_a_foreign_state_file_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    (folder / "state.json").write_text('{"of": "another program"}')
+    (folder / "thesis").write_text("precious")
+    with pytest.raises(ConfigError, match=r"holds other files \(thesis"):
+        RunDir(folder).create()
+    assert (folder / "thesis").read_text() == "precious"
+
+
+def test_a_link_is_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(ConfigError, match="is not a folder"):
+        RunDir(tmp_path / "link").create()
+
+
+def test_paths_too_long_for_the_sockets_of_instances_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"too long for sockets in it: 71 bytes, allowed 70"):
+        RunDir(Path("/tmp/" + "x" * 66)).create(["instance-0", "instance-255"])
+
+
+def test_a_folder_that_was_never_used_is_removed_again(tmp_path: Path) -> None:
+    unused, used = RunDir(tmp_path / "unused"), write_run(tmp_path / "used", 1, 1)
+    unused.create()
+    for run in (unused, used):
+        run.remove_unused()
+    assert (unused.root.exists(), used.state_file.exists()) == (False, True)
+
+
+def test_shared_memory_noted_in_a_run_goes_with_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(leftovers, "SHARED_MEMORY", tmp_path)
+    run = write_run(tmp_path / "r", os.getpid(), 1)
+    record = tmp_path / "sglang_loads_x.shm"
+    record.touch()
+    folder = leftovers.temporary_folder(run.root, "instance-0")
+    folder.mkdir()
+    leftovers.record_shared_memory(folder, record)
+    run.remove_leftovers()
+    assert (record.exists(), folder.exists()) == (False, False)
 
 
 def test_unusable_places_are_refused(tmp_path: Path) -> None:
@@ -126,6 +164,14 @@ def test_directory_of_an_ended_run_is_emptied_and_used_again(tmp_path: Path) -> 
     (run.root / "instance-0.tmp").mkdir()
     run.create()
     assert {path.name for path in run.root.iterdir()} == {"state.json", "logs"}
+
+
+def test_a_run_whose_state_is_not_understood_is_left_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", os.getpid(), 1)
+    run.state_file.write_text('{"of": "another version"}')
+    (run.root / "instance-0.json").write_text("")
+    remove_old_runs(tmp_path)
+    assert (run.root / "instance-0.json").exists()
 
 
 def test_only_the_newest_ended_runs_keep_their_logs(tmp_path: Path) -> None:
