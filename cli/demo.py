@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ import msgspec
 import typer
 
 from bana.slo.errors import BanaError
+from sglang_bana.lifeline import die_with_parent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +59,8 @@ def run_cluster(model: str, instances: int) -> Iterator[str]:
         run_dir = Path(folder) / "run"
         argv = [sys.executable, "-m", "bana.cli.main", "launch", "--model", model]
         argv += ["--instances", str(instances), "--port", "0", "--run-dir", str(run_dir)]
-        launcher = subprocess.Popen(argv)
+        # A demo that is killed leaves nothing running either.
+        launcher = subprocess.Popen(argv, preexec_fn=partial(die_with_parent, os.getpid()))
         try:
             yield _wait_ready(launcher, run_dir / "state.json")
         finally:

@@ -10,6 +10,8 @@ import os
 import signal
 
 _PR_SET_PDEATHSIG = 1
+# Loaded ahead: it may be needed between fork and exec.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -19,8 +21,7 @@ def die_with_parent(parent_pid: int) -> None:
     *thread* that started this process: the parent must spawn from one that lives as long as
     it does. The tie is cleared in forked children, so each process makes its own.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise SystemExit(f"bana: cannot tie this process to its parent: prctl: {reason}")
     # A parent that died before the call above sends no signal any more.

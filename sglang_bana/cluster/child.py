@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from sglang_bana.cluster.commands import Command, inherit_environment
 from sglang_bana.cluster.logs import open_log
-from sglang_bana.cluster.procfs import list_group, list_segments, read_start_ticks
+from sglang_bana.cluster.procfs import (
+    list_existing_segments,
+    list_group,
+    list_segments,
+    read_start_ticks,
+)
+from sglang_bana.lifeline import die_with_parent
 
 GROUP_DEADLINE_S = 5.0
 POLL_S = 0.02
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Child:
@@ -34,6 +36,8 @@ class Child:
         self.log = log
         self.log_offset = log.stat().st_size if log.exists() else 0
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._is_gone = False
+        self._foreign = list_existing_segments()
         self._process = _spawn(command, log)
         self.pid = self._process.pid
         self.start_ticks = read_start_ticks(self.pid) or 0
@@ -52,23 +56,32 @@ class Child:
 
     def kill_group(self) -> None:
         """Kill the main process and whatever it started."""
-        # The group's number stays taken while the main process is not reaped, or lives on in it.
-        if self.is_running() or list_group(self.pid):
+        if self._has_members():
             _kill_group(self.pid)
 
     async def wait_gone(self) -> bool:
         """Wait until no process of the group runs; False after GROUP_DEADLINE_S."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + GROUP_DEADLINE_S
-        while self.is_running() or list_group(self.pid):
+        while self._has_members():
             if loop.time() > end_s:
                 return False
             await asyncio.sleep(POLL_S)
         return True
 
     def segments(self) -> frozenset[str]:
-        """The shared memory that the group has mapped now."""
-        return frozenset().union(*(list_segments(pid) for pid in list_group(self.pid)))
+        """The shared memory that the group has mapped now, and that was not there before it."""
+        mapped = frozenset().union(*(list_segments(pid) for pid in list_group(self.pid)))
+        return mapped - self._foreign
+
+    def _has_members(self) -> bool:
+        """Whether a process of the group runs.
+
+        Its number stays taken while the main process is not reaped, or others live on in it. Once
+        none does, the number may be given to a stranger, so it is never looked up again.
+        """
+        self._is_gone = self._is_gone or not (self.is_running() or list_group(self.pid))
+        return not self._is_gone
 
     def _note_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -100,10 +113,7 @@ def _tie(parent_pid: int, cores: tuple[int, ...]) -> Callable[[], None]:
     """What runs between fork and exec: no window in which the child could outlive its parent."""
 
     def tie() -> None:
-        if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-            sys.exit("prctl(PR_SET_PDEATHSIG) failed")
-        if os.getppid() != parent_pid:
-            os._exit(1)
+        die_with_parent(parent_pid)
         if cores:
             os.sched_setaffinity(0, cores)
 

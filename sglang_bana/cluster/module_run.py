@@ -16,11 +16,9 @@ from bana.slo.errors import ConfigError
 _POLL_S = 0.1
 _LOG_TAIL_BYTES = 64 << 10
 
-# Runs a module so that it is killed when its parent dies (PR_SET_PDEATHSIG is 1); a parent that
-# died before that call is recognised by the changed parent id.
 _BOUND_TO_PARENT = (
-    "import ctypes, os, runpy, signal, sys; parent, module = sys.argv[1:3]; del sys.argv[1:3]; "
-    "ctypes.CDLL(None).prctl(1, signal.SIGKILL); os.getppid() == int(parent) or os._exit(1); "
+    "import runpy, sys; from sglang_bana.lifeline import die_with_parent; "
+    "parent, module = sys.argv[1:3]; del sys.argv[1:3]; die_with_parent(int(parent)); "
     "runpy.run_module(module, run_name='__main__', alter_sys=True)"
 )
 

@@ -36,13 +36,21 @@ def list_group(pgid: int) -> tuple[int, ...]:
 
 
 def list_segments(pid: int) -> frozenset[str]:
-    """The shared-memory files that `pid` has mapped."""
+    """The shared memory that `pid` has mapped. Files in folders, such as weights, are none."""
     try:
         text = (PROC / str(pid) / "maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return frozenset()
     paths = (line.split(maxsplit=5)[5] for line in text.splitlines() if SHM_PREFIX in line)
-    return frozenset(p for p in paths if p.startswith(SHM_PREFIX) and not p.endswith(" (deleted)"))
+    return frozenset(p for p in paths if _is_segment(p) and not p.endswith(" (deleted)"))
+
+
+def list_existing_segments() -> frozenset[str]:
+    """The shared memory that there is, whoever made it."""
+    try:
+        return frozenset(SHM_PREFIX + name for name in os.listdir(SHM_PREFIX))
+    except OSError:
+        return frozenset()
 
 
 def unlink_unused(segments: frozenset[str]) -> tuple[str, ...]:
@@ -55,6 +63,10 @@ def unlink_unused(segments: frozenset[str]) -> tuple[str, ...]:
     for path in candidates:
         Path(path).unlink(missing_ok=True)
     return tuple(sorted(candidates))
+
+
+def _is_segment(path: str) -> bool:
+    return path.startswith(SHM_PREFIX) and "/" not in path.removeprefix(SHM_PREFIX)
 
 
 def _is_ours(path: str) -> bool:
