@@ -13,7 +13,6 @@ from bana.slo.errors import ConfigError
 BACKLOG = 4096
 # Below the range from which the kernel takes ports for outgoing connections.
 PORT_RANGE = range(20_000, 30_000)
-ATTEMPTS = 512
 
 
 def is_loopback(host: str) -> bool:
@@ -30,9 +29,10 @@ def bind_listener(host: str, port: int) -> socket.socket:
     """A listening socket that children may inherit; ConfigError says why there is none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no host name"
         raise ConfigError(
-            f"cannot resolve --host {host!r}: {error.strerror}; give an address of this machine"
+            f"cannot resolve --host {host!r}: {reason}; give an address of this machine"
         ) from error
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
@@ -49,7 +49,7 @@ def bind_listener(host: str, port: int) -> socket.socket:
 
 def format_url(host: str, port: int) -> str:
     """The URL at which this machine reaches a server bound to `host`."""
-    local = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{local}]:{port}" if ":" in local else f"http://{local}:{port}"
 
 
@@ -79,7 +79,7 @@ class HeldPort:
 def hold_ports(count: int) -> tuple[HeldPort, ...]:
     """`count` distinct free ports below the ephemeral range."""
     held: list[HeldPort] = []
-    for port in random.SystemRandom().sample(PORT_RANGE, ATTEMPTS):
+    for port in random.SystemRandom().sample(PORT_RANGE, len(PORT_RANGE)):
         if len(held) == count:
             break
         try:

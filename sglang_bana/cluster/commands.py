@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from urllib.request import getproxies_environment
 
 import msgspec
 
@@ -137,6 +138,16 @@ def inherit_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in settings}
 
 
+def bypass_proxy() -> dict[str, str]:
+    """What keeps SGLang's requests to itself from going to the environment's proxy."""
+    proxies = getproxies_environment()
+    excepted = proxies.pop("no", "")
+    if not proxies or excepted == "*":
+        return {}
+    excepted = f"{excepted},127.0.0.1" if excepted else "127.0.0.1"
+    return {"no_proxy": excepted, "NO_PROXY": excepted}
+
+
 def _instance_args(blueprint: Blueprint, site: InstanceSite) -> list[str]:
     own = ["--model-path", blueprint.model, "--host", "127.0.0.1", "--port", str(site.port)]
     own += ["--nccl-port", str(site.rendezvous_port)]
@@ -171,6 +182,7 @@ def _limit_memory(blueprint: Blueprint, given: list[str]) -> list[str]:
 
 def _instance_env(blueprint: Blueprint, site: InstanceSite, run_dir: RunDir) -> dict[str, str]:
     env = {INSTANCE_ENV: str(run_dir.spec_file(site.name)), "PYTHONUNBUFFERED": "1"}
+    env |= bypass_proxy()
     if os.path.isdir(blueprint.model):
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     if not blueprint.placement.on_cpu:

@@ -7,9 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from http.client import HTTPResponse
 from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 
@@ -17,6 +17,7 @@ from bana.slo.errors import BanaError, ConfigError
 from sglang_bana.cluster.procfs import is_same_process
 from sglang_bana.cluster.run_dir import RunDir, is_live, list_runs, locate_base, read_state
 from sglang_bana.cluster.watch import ANSWER_TIMEOUT_S, STATUS_PATH
+from sglang_bana.config import expand_home
 from sglang_bana.status import FrontDoorStatus, RunState
 
 POLL_S = 0.1
@@ -32,8 +33,8 @@ class LiveRun(msgspec.Struct, frozen=True):
 
 def find_live_run(given: str | None, environ: Mapping[str, str]) -> LiveRun:
     """The run in folder `given`, else the newest live one; ConfigError when there is none."""
-    if given:
-        run_dir = RunDir(Path(given).expanduser().absolute())
+    if given is not None:
+        run_dir = RunDir(expand_home(given).absolute())
         state = read_state(run_dir)
         if state is None:
             raise ConfigError(f"no run in {given!r}: it holds no readable state.json")
@@ -57,10 +58,16 @@ def ask_front_door(run: LiveRun) -> FrontDoorStatus | None:
     try:
         key = run.run_dir.key_file.read_text(encoding="ascii")
         request = Request(run.state.url + STATUS_PATH, headers={"Authorization": f"Bearer {key}"})
-        with urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
+        with open_directly(request) as answer:
             return msgspec.json.decode(answer.read(), type=FrontDoorStatus)
     except (URLError, OSError, msgspec.MsgspecError):
         return None
+
+
+def open_directly(request: Request) -> HTTPResponse:
+    """The answer to a request with a key in it, which the environment's proxy must not see."""
+    answer: HTTPResponse = build_opener(ProxyHandler({})).open(request, timeout=ANSWER_TIMEOUT_S)
+    return answer
 
 
 def stop_run(run: LiveRun, timeout_s: float) -> None:

@@ -20,15 +20,15 @@ from bana.slo.errors import ConfigError
 from sglang_bana.cluster import hops, models
 from sglang_bana.cluster.binding import bind_listener, hold_ports, release_ports
 from sglang_bana.cluster.control import find_live_run
+from sglang_bana.cluster.launch import place_instances
 from sglang_bana.cluster.logs import ERROR_LINES
-from sglang_bana.cluster.placement import read_machine
 from sglang_bana.cluster.preflight import (
     FILES_PER_REQUEST,
     INSTANCE_BYTES,
     SPARE_FILES,
     available_bytes,
 )
-from sglang_bana.cluster.run_dir import locate_base
+from sglang_bana.cluster.run_dir import choose_run_dir
 from sglang_bana.config import BanaConfig
 
 SEAMS_TIMEOUT_S = 180.0
@@ -61,6 +61,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def examine(config: BanaConfig, environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """All findings; nothing is changed and no server is started."""
+    run_dir = choose_run_dir(config.launch.run_dir, environ)
     return (
         examine_sglang(),
         examine_seams(),
@@ -69,7 +70,7 @@ def examine(config: BanaConfig, environ: Mapping[str, str]) -> tuple[Finding, ..
         examine_shared_memory(),
         examine_open_files(config),
         examine_disk("model cache", models.locate_cache(environ), CACHE_BYTES, "BANA_CACHE"),
-        examine_disk("run directory", locate_base(environ), RUN_BYTES, "--run-dir"),
+        examine_disk("run directory", run_dir.root, RUN_BYTES, "launch.run_dir"),
         examine_port(config),
         examine_models(),
         *examine_run(environ),
@@ -129,20 +130,16 @@ def examine_seams() -> Finding:
 
 def examine_device(config: BanaConfig, environ: Mapping[str, str]) -> Finding:
     """Are there GPUs or cores for as many instances as configured?"""
-    machine = read_machine(environ)
-    wanted = config.launch.instances
-    if machine.gpus and not config.engine.force_cpu:
-        evidence = f"{len(machine.gpus)} GPUs visible (>= {wanted} instances)"
-        if wanted <= len(machine.gpus):
-            return Finding("device", Severity.OK, evidence)
-        remedy = f"--instances {len(machine.gpus)}, or CUDA_VISIBLE_DEVICES"
-        return Finding("device", Severity.BAD, evidence, "GPUs are hidden or missing", remedy)
-    cores = len(machine.cores)
-    evidence = f"no GPU in use, {cores} cores (>= {wanted} instances)"
-    if wanted <= cores:
-        return Finding("device", Severity.OK, evidence)
-    remedy = f"--instances {cores}"
-    return Finding("device", Severity.WARNING, evidence, "instances share cores", remedy)
+    try:
+        placement = place_instances(config, environ)
+    except ConfigError as error:
+        cause = "GPUs are hidden or missing, or SGLang's sizes are wrong"
+        return Finding("device", Severity.BAD, str(error), cause, "--instances, or the sizes")
+    if placement.warnings:
+        evidence, cause = placement.warnings[0], "fewer cores than ranks"
+        return Finding("device", Severity.WARNING, evidence, cause, "fewer --instances")
+    kind = "on cores" if placement.on_cpu else "with GPUs of their own"
+    return Finding("device", Severity.OK, f"{config.launch.instances} instances fit {kind}")
 
 
 def examine_memory(config: BanaConfig) -> Finding:

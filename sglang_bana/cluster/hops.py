@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 import msgspec
 
 from sglang_bana.cluster.commands import FRONT_DOOR
-from sglang_bana.cluster.control import LiveRun
-from sglang_bana.cluster.watch import ANSWER_TIMEOUT_S, STATUS_PATH
+from sglang_bana.cluster.control import LiveRun, open_directly
+from sglang_bana.cluster.watch import STATUS_PATH
 from sglang_bana.config import FrontDoorSpec
 
 # It needs a key, and no scheduler.
@@ -40,7 +40,7 @@ def try_hops(run: LiveRun) -> tuple[Hop, ...]:
 def _try(name: str, url: str, key: str) -> Hop:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        with urlopen(Request(url, headers=headers), timeout=ANSWER_TIMEOUT_S) as answer:
+        with open_directly(Request(url, headers=headers)) as answer:
             return Hop(name, url, answer.status, str(answer.status))
     except HTTPError as error:
         return Hop(name, url, error.code, f"{error.code} {error.reason}")

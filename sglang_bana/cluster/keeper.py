@@ -170,7 +170,8 @@ class Keeper:
 
     def _start(self) -> Child:
         command = self._post.command
-        with self._post.log.open("a", encoding="utf-8") as log:
+        # What cannot be logged can still be run: the disk may be full.
+        with contextlib.suppress(OSError), self._post.log.open("a", encoding="utf-8") as log:
             log.write(f"--- bana starts {self.name}: {shlex.join(command.argv)}\n")
         child = self.child = Child(command, self.log)
         self._post.janitor.tell(Note(group=child.pid, ticks=child.start_ticks))

@@ -121,7 +121,7 @@ def plan_launch(
         yield Launch(
             blueprint=blueprint,
             run_dir=choose_run_dir(config.launch.run_dir, environ),
-            url=_reachable_url(config.launch.host, listener),
+            url=_reachable_url(listener),
             warnings=_collect_warnings(config, model, placement),
         )
 
@@ -130,15 +130,22 @@ def run_launch(launch: Launch, reporter: Reporter, environ: Mapping[str, str]) -
     """Run the cluster until it is told to stop; ClusterFailed when nothing can serve any more."""
     if not launch.config.launch.run_dir:
         remove_old_runs(locate_base(environ))
-    launch.run_dir.create()
+    launch.run_dir.create([site.name for site in launch.blueprint.sites])
     try:
-        # First, so that a launch that dies now is found and cleared up later.
-        launch.run_dir.write_state(_identify(launch))
-        control_key = _write_specs(launch)
+        control_key = _leave_orders(launch)
         asyncio.run(_supervise(launch, reporter, control_key))
     finally:
         launch.run_dir.remove_leftovers()
-        reporter.close()
+        launch.run_dir.remove_unused()
+
+
+def place_instances(config: BanaConfig, environ: Mapping[str, str]) -> Placement:
+    """Where this configuration's instances go on this machine; ConfigError when they cannot."""
+    machine = read_machine(environ)
+    if config.engine.force_cpu:
+        machine = msgspec.structs.replace(machine, gpus=())
+    ranks = read_ranks(config.launch.sglang_args)
+    return plan_placement(machine, Demand(config.launch.instances, ranks.count))
 
 
 async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> None:
@@ -162,11 +169,7 @@ def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -
     launch = config.launch
     if launch.upstreams:
         return Placement((), on_cpu=True)
-    machine = read_machine(environ)
-    if config.engine.force_cpu:
-        machine = msgspec.structs.replace(machine, gpus=())
-    demand = Demand(launch.instances, read_ranks(launch.sglang_args).count)
-    placement = plan_placement(machine, demand)
+    placement = place_instances(config, environ)
     if placement.on_cpu:
         check_memory(model.path, launch.instances)
     return placement
@@ -179,8 +182,10 @@ def _site(placement: Placement, ports: Sequence[HeldPort]) -> tuple[InstanceSite
     )
 
 
-def _reachable_url(host: str, listener: socket.socket) -> str:
-    return format_url(host, int(listener.getsockname()[1]))
+def _reachable_url(listener: socket.socket) -> str:
+    # By address: to resolve a name, the supervisor would need a thread beside its forks.
+    host, port = listener.getsockname()[:2]
+    return format_url(host, port)
 
 
 def _collect_warnings(
@@ -190,8 +195,18 @@ def _collect_warnings(
     return (*placement.warnings, *(doubt for doubt in (model.doubt, files) if doubt is not None))
 
 
-def _write_specs(launch: Launch) -> str:
+def _leave_orders(launch: Launch) -> str:
     """Leave each process its orders; returns the key for the front door's status."""
+    try:
+        # First, so that a launch that dies now is found and cleared up later.
+        launch.run_dir.write_state(_identify(launch))
+        return _write_specs(launch)
+    except OSError as error:
+        launch.run_dir.state_file.unlink(missing_ok=True)
+        raise launch.run_dir.explain(error) from error
+
+
+def _write_specs(launch: Launch) -> str:
     secret, control_key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     run_dir, blueprint = launch.run_dir, launch.blueprint
     for site in blueprint.sites:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
 import msgspec
@@ -40,6 +40,31 @@ class Reporter(Protocol):
 
     def close(self) -> None:
         """Nothing more is shown."""
+
+
+class SteadyReporter:
+    """Another reporter for as long as its output can be written: a cluster outlives a terminal."""
+
+    def __init__(self, inner: Reporter) -> None:
+        self._inner = inner
+        self._is_heard = True
+
+    def say(self, line: str) -> None:
+        self._try(lambda: self._inner.say(line))
+
+    def show(self, rows: Sequence[Row]) -> None:
+        self._try(lambda: self._inner.show(rows))
+
+    def close(self) -> None:
+        self._try(self._inner.close)
+
+    def _try(self, call: Callable[[], None]) -> None:
+        if not self._is_heard:
+            return
+        try:
+            call()
+        except OSError:
+            self._is_heard = False
 
 
 class PlainReporter:

@@ -247,6 +247,13 @@ class Supervisor:
             phase=self.phase,
             processes=tuple(keeper.describe() for keeper in self._keepers()),
         )
-        if state != self._written:
+        if state == self._written:
+            return
+        try:
             self._orders.run_dir.write_state(state)
             self._written = state
+        except OSError as error:
+            # A full disk is no reason to stop serving. Said once, until it can be written again.
+            if self._written is not None:
+                self._reporter.say(f"{self._orders.run_dir.state_file}: {error.strerror}")
+            self._written = None

@@ -147,7 +147,7 @@ def run_launcher(args: list[str]) -> int:
     from bana.slo.errors import BanaError
     from sglang_bana.cluster.commands import Programs
     from sglang_bana.cluster.launch import ModelChoice, plan_launch, run_launch
-    from sglang_bana.cluster.progress import PlainReporter
+    from sglang_bana.cluster.progress import PlainReporter, SteadyReporter
     from sglang_bana.config_sources import ConfigRequest, load_config
 
     stub = (sys.executable, str(HERE))
@@ -155,7 +155,7 @@ def run_launcher(args: list[str]) -> int:
     try:
         config = load_config(ConfigRequest(sets=tuple(args)), {}).config
         with plan_launch(config, ModelChoice("stub-model"), os.environ, programs) as launch:
-            run_launch(launch, PlainReporter(sys.stdout), os.environ)
+            run_launch(launch, SteadyReporter(PlainReporter(sys.stdout)), os.environ)
     except BanaError as error:
         print(f"error: {error}", file=sys.stderr)
         return getattr(error, "status", 2)

@@ -89,6 +89,12 @@ def test_gpus_are_named_in_the_environment_and_cores_left_alone(tmp_path, monkey
         assert command.cores != ()
 
 
+def test_the_url_needs_no_name_to_be_resolved(tmp_path: Path) -> None:
+    with plan(tmp_path, "launch.host=localhost") as launch:
+        host = launch.url.removeprefix("http://").rpartition(":")[0]
+    assert host in ("127.0.0.1", "[::1]")
+
+
 def test_local_models_never_look_at_the_network(tmp_path: Path) -> None:
     with plan(tmp_path, model=ModelChoice(str(tmp_path))) as launch:
         assert list_commands(launch.blueprint, launch.run_dir)[0].env["HF_HUB_OFFLINE"] == "1"
@@ -136,6 +142,14 @@ def test_port_in_use_is_refused_and_everything_released(tmp_path: Path) -> None:
 def test_children_inherit_the_environment_without_settings() -> None:
     environ = {"PATH": "p", "BANA_AUTH_API_KEY": "k", "BANA_CACHE": "c", "BANA_LAUNCH_PORT": "1"}
     assert inherit_environment(environ) == {"PATH": "p", "BANA_CACHE": "c"}
+
+
+def test_an_instance_reaches_itself_where_a_proxy_is_set(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "internal.example")
+    with plan(tmp_path) as launch:
+        env = list_commands(launch.blueprint, launch.run_dir)[0].env
+    assert env["no_proxy"] == env["NO_PROXY"] == "internal.example,127.0.0.1"
 
 
 def test_a_command_is_printed_as_a_shell_would_take_it(tmp_path: Path) -> None:

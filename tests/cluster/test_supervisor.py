@@ -229,6 +229,19 @@ def test_stopping_unlinks_shared_memory_that_an_instance_left(launched) -> None:
         assert not (Path("/dev/shm") / name).exists()
 
 
+def test_a_cluster_outlives_whoever_reads_its_output(launched, tmp_path: Path) -> None:
+    pipe = tmp_path / "output"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with launched() as cluster:
+        os.close(reader)
+        cluster.wait_phase("ready")
+        cluster.process.terminate()
+        assert cluster.wait_gone() == 0
+        assert "front-door drained" in cluster.events()
+        assert cluster.state()["phase"] == "stopped"
+
+
 def test_secrets_are_in_private_files_only(launched) -> None:
     with launched() as cluster:
         cluster.wait_phase("ready")
@@ -265,7 +278,7 @@ def bana(*argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_status_tells_instances_and_restarts(launched) -> None:
+def test_status_tells_instances_and_restarts(launched, monkeypatch) -> None:
     with launched("launch.instances=2", instance_1={"fail_first": 1}) as cluster:
         cluster.wait_phase("ready")
         told = bana("status", "--json", "--run-dir", str(cluster.run))
@@ -274,7 +287,10 @@ def test_status_tells_instances_and_restarts(launched) -> None:
         assert status["run"]["url"] == cluster.state()["url"]
         assert [p["restarts"] for p in status["run"]["processes"]] == [0, 1, 0]
         assert [i["state"] for i in status["front_door"]["instances"]] == ["up", "up"]
+        # The control key must not travel through a proxy, which here would refuse it.
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         plain = bana("status", "--run-dir", str(cluster.run)).stdout
+        assert "front door: up" in plain
         assert "instance-1  up" in plain
         assert "RuntimeError: the model does not fit" in plain
 
