@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bana.cli.options import ConfigFile, Settings, load_settings
+from bana.slo.errors import ConfigError
 
 if TYPE_CHECKING:
     from sglang_bana.cluster.launch import Launch
@@ -66,6 +68,8 @@ def launch(
         "auth.admin_api_key": ("--admin-api-key", admin_api_key),
         "auth.keys_file": ("--keys-file", keys_file),
     }
+    if json_ and not dry_run:
+        raise ConfigError("--json prints what would be started; give it with --dry-run")
     loaded = load_settings(config, set_, flags)
     if dry_run:
         print_plan(loaded, as_json=json_)
@@ -105,14 +109,16 @@ def run_cluster(loaded: LoadedConfig) -> None:
     from bana.cli.fetching import show_fetch
     from sglang_bana.cluster.launch import choose_model, plan_launch, run_launch
     from sglang_bana.cluster.preflight import check_launch
-    from sglang_bana.cluster.progress import choose_reporter
+    from sglang_bana.cluster.progress import SteadyReporter, choose_reporter
 
+    # Until the cluster has its own way to stop: what was begun is undone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     check_launch(loaded.config)
     with show_fetch() as progress:
         model = choose_model(loaded.config.launch, progress)
     with plan_launch(loaded.config, model, os.environ) as planned:
         _print_heading(loaded, planned)
-        reporter = choose_reporter()
+        reporter = SteadyReporter(choose_reporter())
         with contextlib.closing(reporter):
             run_launch(planned, reporter, os.environ)
 

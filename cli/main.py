@@ -62,6 +62,7 @@ def run_command(commands: typer.Typer, argv: list[str]) -> int:
     command = typer.main.get_command(commands)
     try:
         outcome: Any = command.main(args=argv, prog_name="bana", standalone_mode=False)
+        sys.stdout.flush()
     except BanaError as error:
         return _say_error(str(error), getattr(error, "status", REFUSED))
     except (KeyboardInterrupt, typer.Abort):

@@ -38,7 +38,8 @@ def stop(
     run_dir: RunDirectory = None,
     now: Annotated[bool, typer.Option("--now", help="Do not drain.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long to wait for the end.")
+        float,
+        typer.Option(min=1, max=86_400, metavar="SECONDS", help="How long to wait for the end."),
     ] = STOP_TIMEOUT_S,
 ) -> None:
     """Drain and stop a running cluster, and wait until it is gone."""

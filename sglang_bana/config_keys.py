@@ -78,8 +78,8 @@ def check_value(setting: Setting, value: object, where: str) -> object:
     except msgspec.ValidationError as error:
         raise _refuse(setting, value, where, str(error).replace("`", "")) from error
     plain = msgspec.to_builtins(typed)
-    if not _is_finite(plain):
-        raise _refuse(setting, value, where, "must be a finite number")
+    if not _is_exact(plain):
+        raise _refuse(setting, value, where, "must be a finite number of at most 64 bits")
     return plain
 
 
@@ -132,12 +132,15 @@ def _is_structured(kind: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, (Mapping, tuple))
 
 
-def _is_finite(plain: object) -> bool:
+def _is_exact(plain: object) -> bool:
+    """Whether all numbers in it survive the way to another process."""
     if isinstance(plain, float):
         return math.isfinite(plain)
+    if isinstance(plain, int):
+        return -(2**63) <= plain < 2**63
     if isinstance(plain, dict):
-        return all(_is_finite(value) for value in plain.values())
-    return not isinstance(plain, (list, tuple)) or all(_is_finite(value) for value in plain)
+        return all(_is_exact(value) for value in plain.values())
+    return not isinstance(plain, (list, tuple)) or all(_is_exact(value) for value in plain)
 
 
 SETTINGS: Mapping[str, Setting] = list_settings()

@@ -20,7 +20,7 @@ import msgspec
 
 from bana.slo.errors import ConfigError, describe_unknown
 from bana.slo.routing import ROUTING
-from sglang_bana.config import BanaConfig
+from sglang_bana.config import BanaConfig, expand_home
 from sglang_bana.config_keys import (
     SETTINGS,
     check_value,
@@ -122,6 +122,9 @@ class _Layers:
 
     def apply_flags(self, flags: Mapping[str, FlagValue]) -> None:
         for name, given in flags.items():
+            # Often an unset variable of a script: no key, say, must not come to mean no lock.
+            if given.value == "":
+                raise ConfigError(f"{given.flag} is empty; give a value or leave it out")
             value = check_value(SETTINGS[name], given.value, given.flag)
             self._put(name, value, Origin(Source.FLAG, given.flag))
 
@@ -196,9 +199,11 @@ def check_toml(name: str, value: object, path: Path) -> object:
 
 
 def _find_file(given: str | None, environ: Mapping[str, str]) -> Path | None:
+    if given == "":
+        raise ConfigError("--config is empty; name a readable file or leave it out")
     chosen = given or environ.get(CONFIG_ENV)
     if chosen:
-        return Path(chosen).expanduser()
+        return expand_home(chosen)
     return Path(DEFAULT_FILE) if os.path.exists(DEFAULT_FILE) else None
 
 

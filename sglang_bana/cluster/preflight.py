@@ -13,11 +13,12 @@ from bana.slo.errors import ConfigError
 from sglang_bana.cluster.binding import is_loopback
 from sglang_bana.cluster.models import EMBEDDED_MODELS
 from sglang_bana.cluster.sglang_args import check_sglang_args
-from sglang_bana.config import BanaConfig
+from sglang_bana.config import BanaConfig, expand_home
 
 # An SGLang server without its weights and KV cache: three processes that have imported torch.
 INSTANCE_BYTES = 2 << 30
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".gguf", ".pt"})
+CGROUP = Path("/sys/fs/cgroup")
 FILES_PER_REQUEST = 2
 SPARE_FILES = 256
 
@@ -42,9 +43,9 @@ def check_launch(config: BanaConfig) -> None:
 
 def check_model(name: str) -> str:
     """`name` with `~` expanded; ConfigError when it is meant as a folder that is none."""
-    path = Path(name).expanduser()
+    path = expand_home(name)
     looks_local = name.startswith(("/", "./", "../", "~")) or name in (".", "..")
-    if not path.exists():
+    if not os.path.exists(path):
         if looks_local:
             raise ConfigError(f"unknown model {name!r}: there is no such folder; correct --model")
         return name
@@ -95,8 +96,20 @@ def measure_weights(model: str) -> int:
 def available_bytes() -> int:
     """Memory that can still be taken here, as the machine and the control group see it."""
     free = int(psutil.virtual_memory().available)
-    limit, used = (_read_number(f"/sys/fs/cgroup/memory.{n}") for n in ("max", "current"))
-    return free if limit is None or used is None else min(free, max(0, limit - used))
+    limit, used = (_read_number(CGROUP / f"memory.{name}") for name in ("max", "current"))
+    if limit is None or used is None:
+        return free
+    return min(free, max(0, limit - used + _count_cached()))
+
+
+def _count_cached() -> int:
+    """Bytes of files that the control group keeps in memory, and gives up when it is short."""
+    try:
+        lines = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    fields = dict(line.split() for line in lines)
+    return sum(int(fields.get(name, 0)) for name in ("inactive_file", "active_file"))
 
 
 def raise_open_files(max_requests: int) -> str | None:
@@ -120,13 +133,14 @@ def _check_exposure(config: BanaConfig) -> None:
             f"--host {host} can be reached from outside and no key is set; "
             "set --api-key or --keys-file, or keep --host 127.0.0.1"
         )
-    if auth.keys_file and not os.access(Path(auth.keys_file).expanduser(), os.R_OK):
+    keys_file = expand_home(auth.keys_file) if auth.keys_file else None
+    if keys_file and not (keys_file.is_file() and os.access(keys_file, os.R_OK)):
         raise ConfigError(f"cannot read auth.keys_file {auth.keys_file!r}; name a readable file")
 
 
-def _read_number(path: str) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
-        text = Path(path).read_text(encoding="ascii").strip()
+        text = path.read_text(encoding="ascii").strip()
     except OSError:
         return None
     return int(text) if text.isdecimal() else None

@@ -32,8 +32,8 @@ OWNED = {
 }
 _TENSOR = ("--tp-size", "--tensor-parallel-size")
 _PIPELINE = ("--pp-size", "--pipeline-parallel-size")
-# Unambiguous beginnings that argparse accepts for the two above.
-_SHORT = {"--tp": "--tp-size", "--pp": "--pp-size"}
+# argparse completes the beginning of an option; shorter ones of these are ambiguous in SGLang.
+_SHORTEST = 4
 
 
 class Ranks(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ def _read_size(args: Sequence[str], names: Sequence[str]) -> int:
     size = "1"
     for index, arg in enumerate(args):
         name, equals, value = arg.partition("=")
-        if _SHORT.get(name, name) not in names:
+        if len(name) < _SHORTEST or not any(option.startswith(name) for option in names):
             continue
         if not equals and index + 1 == len(args):
             raise ConfigError(f"SGLang's {name} needs a value, for example `{name} 2`")

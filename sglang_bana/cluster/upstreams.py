@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from bana.slo.errors import ConfigError
-from sglang_bana.config import UpstreamSpec
+from sglang_bana.config import UpstreamSpec, expand_home
 
 
 def attach_upstreams(urls: Sequence[str], keys_file: str) -> tuple[UpstreamSpec, ...]:
@@ -27,7 +26,7 @@ def attach_upstreams(urls: Sequence[str], keys_file: str) -> tuple[UpstreamSpec,
 def read_keys(keys_file: str, urls: Sequence[str]) -> Mapping[str, str]:
     """The key of each URL: one bare key for all, or lines `URL KEY`."""
     try:
-        text = Path(keys_file).expanduser().read_text(encoding="utf-8")
+        text = expand_home(keys_file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"cannot read launch.upstream_keys_file {keys_file!r}: {error}; name a readable file"
@@ -51,7 +50,7 @@ def _check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_plain = parts.scheme in ("http", "https") and bool(parts.hostname)
-        is_plain = is_plain and parts.port != 0
+        is_plain = is_plain and parts.port != 0 and not any(map(str.isspace, url))
     except ValueError:
         is_plain = False
     if not is_plain or parts.query or parts.fragment:

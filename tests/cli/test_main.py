@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -10,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from sglang_bana.cluster.doctor import examine_device
+from sglang_bana.config import BanaConfig, LaunchConfig
 
 TIMEOUT_S = 60
 
@@ -59,6 +63,19 @@ def test_help_imports_nothing_heavy(here: Path, argv: list[str]) -> None:
         (["launch", "--model", "/no/such/model"], "unknown model '/no/such/model'"),
         (["launch", "--model", "smollm2", "stray"], "unexpected argument 'stray'"),
         (["launch", "--model", "m", "--", "--api-key", "x"], "use bana's own --api-key"),
+        (
+            ["launch", "--model", "x" * 256, "--host", "a..b", "--api-key", "k", "--dry-run"],
+            "cannot resolve --host 'a..b'",
+        ),
+        (["launch", "--model", "~no-such-user/x"], "no home directory"),
+        (["launch", "--model", "m", "--run-dir", "~no-such-user/x", "--dry-run"], "no home"),
+        (["launch", "--model", "m", "--keys-file", "."], "cannot read auth.keys_file '.'"),
+        (["launch", "--model", "m", "--api-key", ""], "--api-key is empty"),
+        (["launch", "--model", "m", "--json"], "give it with --dry-run"),
+        (["launch", "--upstream", "http://a b"], "no server's URL"),
+        (["stop", "--run-dir", ""], "no run in ''"),
+        (["stop", "--timeout", "inf"], "Invalid value for '--timeout'"),
+        (["stop", "--timeout", "nan"], "Invalid value for '--timeout'"),
         (["launch", "--model", "m", "--port", "70000"], "launch.port=70000 from --port"),
         (["launch", "--model", "m", "--instances", "0"], "launch.instances=0"),
         (["launch", "--model", "m", "--config", "none.toml"], "cannot read configuration"),
@@ -82,6 +99,27 @@ def test_what_cannot_be_done_is_one_line_and_status_two(here, argv, expected) ->
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert list(here.iterdir()) == []
+
+
+def test_a_launch_that_is_ended_before_it_began_is_interrupted(here: Path) -> None:
+    models = here / "cache" / "models"
+    models.mkdir(parents=True)
+    argv = [sys.executable, "-m", "bana.cli.main", "launch", "--model", "smollm2", "--port", "0"]
+    with (models / "smollm2.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            argv,
+            env={**os.environ, "BANA_CACHE": str(here / "cache")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert "waiting for another fetch" in process.stdout.readline()
+        process.terminate()
+        _, said = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, said) == (130, "")
+    assert [path.name for path in models.iterdir()] == ["smollm2.lock"]
 
 
 def test_port_in_use_leaves_nothing_behind(here: Path) -> None:
@@ -156,6 +194,14 @@ def test_doctor_judges_by_severity(here: Path) -> None:
     assert done.returncode == (2 if "bad" in worst else int("warning" in worst))
     trouble = [row for row in findings.values() if row["severity"] != "ok"]
     assert all(row["evidence"] and row["remedy"] for row in trouble)
+
+
+def test_doctor_counts_ranks_not_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sglang_bana.cluster.placement.count_gpus", lambda: 3)
+    launch = LaunchConfig(instances=2, sglang_args=("--tp-size", "2"))
+    finding = examine_device(BanaConfig(launch=launch), {})
+    assert finding.severity == "bad"
+    assert "need 4 GPUs, visible are 3" in finding.evidence
 
 
 def test_reader_that_goes_away_is_no_traceback(here: Path) -> None:

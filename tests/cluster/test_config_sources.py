@@ -141,6 +141,9 @@ def test_reserved_variables_are_no_settings(name: str) -> None:
         ("[routing.options]\ndecode = 1\n", "unknown option of routing policy 'least_load'"),
         ("[engine]\nscheduler = 'bna'\n", "did you mean 'bana'?"),
         ("[supervisor]\nkill_after_s = 2\n", "must be below"),
+        ("[routing]\nseed = 99999999999999999999\n", "number of at most 64 bits"),
+        ("[slo.classes.'a b']\nrank = 1\nttft_ms = 1\ntpot_ms = 1\n", "matching regex"),
+        ('[slo.classes."a\\n"]\nrank = 1\nttft_ms = 1\ntpot_ms = 1\n', "matching regex"),
     ],
 )
 def test_bad_file_is_one_line_that_helps(write, toml: str, expected: str) -> None:
@@ -183,6 +186,14 @@ def test_bad_set_is_one_line_that_helps(entry: str, expected: str) -> None:
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
     assert "cannot read configuration" in refusal(str(tmp_path / "none.toml"))
     assert "cannot read configuration" in refusal(str(tmp_path))
+    assert "no home directory" in refusal("~no-such-user/bana.toml")
+
+
+def test_empty_words_are_not_taken_for_nothing_said() -> None:
+    with pytest.raises(ConfigError, match="--auth__api_key is empty"):
+        load(auth__api_key="")
+    with pytest.raises(ConfigError, match="--config is empty"):
+        load_config(ConfigRequest(file=""), {})
 
 
 def test_flag_and_set_of_one_setting_are_refused() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bana.slo.errors import ConfigError
+from sglang_bana.cluster import preflight
 from sglang_bana.cluster.preflight import (
     available_bytes,
     check_launch,
@@ -66,6 +67,15 @@ def test_more_instances_than_memory_are_refused(tmp_path: Path) -> None:
     assert available_bytes() > 0
     with pytest.raises(ConfigError, match=r"100000 instances .* GiB are free|free are"):
         check_memory(str(tmp_path), 100_000)
+
+
+def test_memory_that_only_caches_files_is_free(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(preflight, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("900\n")
+    assert available_bytes() == 100
+    (tmp_path / "memory.stat").write_text("anon 100\nactive_file 300\ninactive_file 400\n")
+    assert available_bytes() == 800
 
 
 def test_weights_are_counted_and_other_files_are_not(tmp_path: Path) -> None:

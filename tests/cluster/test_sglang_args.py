@@ -42,6 +42,8 @@ def test_a_word_before_any_option_is_refused() -> None:
         ([], Ranks(1, 1)),
         (["--tp-size", "2"], Ranks(2, 1)),
         (["--tp", "2"], Ranks(2, 1)),
+        (["--tensor-parallel", "2", "--pipeline=3"], Ranks(2, 3)),
+        (["--tokenizer-mode", "auto", "--pp-max-micro-batch-size", "7"], Ranks(1, 1)),
         (["--tensor-parallel-size=4", "--pp-size", "2"], Ranks(4, 2)),
         (["--pipeline-parallel-size", "3"], Ranks(1, 3)),
         (["--tp-size", "2", "--tp-size=8"], Ranks(8, 1)),
