@@ -86,10 +86,10 @@ def check_memory(model: str, instances: int) -> None:
 
 def measure_weights(model: str) -> int:
     """Bytes of weights in a local model; 0 when they are elsewhere."""
-    path = Path(model)
-    if path.is_file():
-        return path.stat().st_size
-    found = path.glob("*") if path.is_dir() else ()
+    # Unlike Path's, these take a name that is too long for a file as the name of none.
+    if os.path.isfile(model):
+        return os.path.getsize(model)
+    found = Path(model).glob("*") if os.path.isdir(model) else ()
     return sum(file.stat().st_size for file in found if file.suffix in WEIGHT_SUFFIXES)
 
 
