@@ -14,7 +14,9 @@ from bana.eval.bench.overhead_round import draw_bodies, summarise_round
 from bana.eval.bench.overhead_settings import SCALES, OverheadSettings
 from bana.slo.figures import Figure
 
-SETTINGS = OverheadSettings(pairs=1, control_pairs=1, shared_pairs=1, requests=6, prompt_tokens=20)
+SETTINGS = OverheadSettings(
+    starts=1, pairs=1, control_pairs=1, shared_pairs=1, requests=6, prompt_tokens=20
+)
 
 
 def answered(tokens: int) -> Exchange:
@@ -60,5 +62,7 @@ def test_both_aims_must_hold(value: float, low: float, met: bool) -> None:
 
 @pytest.mark.parametrize("scale", [Scale.DEFAULT, Scale.FULL])
 def test_what_claims_something_alternates_often_enough(scale: Scale) -> None:
-    assert SCALES[scale].pairs >= 10
-    assert min(SCALES[scale].control_pairs, SCALES[scale].shared_pairs) >= 5
+    settings = SCALES[scale]
+    assert settings.starts % 2 == 0
+    assert settings.starts * settings.pairs >= 10
+    assert settings.starts * min(settings.control_pairs, settings.shared_pairs) >= 5
