@@ -90,9 +90,13 @@ class SloConfig(Section, frozen=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Bounds of the front door. Past `max_requests` in flight the answer is a prompt 429."""
+    """Bounds of the front door. Past `max_requests` in flight the answer is a prompt 429.
+
+    Past `max_connections`, or half the files that the process may open, it is a 503.
+    """
 
     max_requests: Count = 4096
+    max_connections: Count = 16_384
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**31)] = 64 * 2**20
     connect_timeout_s: Seconds = 5.0
     first_byte_timeout_s: Seconds = 3600.0

@@ -35,7 +35,8 @@ class Cut(StrEnum):
 class Flight:
     """One request on its way. `touched_s` is when its bytes last moved.
 
-    `is_named`: its request id is the client's, not one of ours.
+    `is_named`: its request id is the client's, not one of ours. `is_in_time`: its first token came
+    before the deadline; None where nobody can tell, because none came or it came with the rest.
     """
 
     request_id: str
@@ -51,6 +52,7 @@ class Flight:
     instance: str = ""
     attempts: int = 0
     answered_s: float | None = None
+    is_in_time: bool | None = None
     cut: Cut | None = None
     scope: asyncio.Timeout | None = None
 

@@ -17,7 +17,10 @@ from sglang_bana.status import InstanceState
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Instance:
-    """One instance. `http_s` and `report_s` are when it last answered and last published."""
+    """One instance. `http_s` and `report_s` are when it last answered and last published.
+
+    `takes_work`: its last probe said ready; one that drains or pauses is up and says no.
+    """
 
     spec: UpstreamSpec
     tag: str
@@ -27,6 +30,7 @@ class Instance:
     dispatched_total: int = 0
     failures_total: int = 0
     is_bana: bool = False
+    takes_work: bool = True
 
     @property
     def name(self) -> str:
@@ -78,8 +82,12 @@ class InstanceBoard:
         return self._by_tag.get(tag)
 
     def usable(self) -> list[Instance]:
-        """The instances that may get new work, sorted by name."""
-        return [i for i in self._instances.values() if i.state is InstanceState.UP]
+        """The instances that may get new work, sorted by name.
+
+        Those that say no are left out while another says yes.
+        """
+        up = [i for i in self._instances.values() if i.state is InstanceState.UP]
+        return [i for i in up if i.takes_work] or up
 
     def silent(self) -> list[Instance]:
         """The instances under suspicion."""
@@ -88,12 +96,14 @@ class InstanceBoard:
     def observe_answer(self, instance: Instance, now_s: float) -> None:
         """It answered a probe, ready or not."""
         instance.http_s = now_s
+        instance.takes_work = False
         if instance.state is InstanceState.DOWN:
             self._move(instance, InstanceState.STARTING)
 
     def observe_ready(self, instance: Instance, now_s: float) -> None:
         """It answered a probe and says that it takes work."""
         self.observe_answer(instance, now_s)
+        instance.takes_work = True
         if instance.state is InstanceState.STARTING:
             # Its first report may be under way still; silence counts from here.
             instance.report_s = now_s

@@ -41,7 +41,7 @@ class RouterMetrics:
             registry=self._registry,
         )
         self.slo_outcomes = self._counter(
-            "slo_outcome", "First-token promises of streams, kept or not.", "slo_class", "outcome"
+            "slo_outcome", "What became of each promise.", "slo_class", "outcome"
         )
         self.dispatches = self._counter(
             "dispatch",

@@ -208,7 +208,7 @@ class Relay:
         chunk = begun or await response.content.readany()
         self._mark_answered(flight)
         if response.content_type == EVENT_STREAM:
-            self._judge_first_token(flight)
+            flight.is_in_time = flight.touched_s <= flight.deadline_s
         await delivery.begin(response.status, response.headers)
         while chunk:
             flight.touched_s = time.monotonic()
@@ -223,11 +223,6 @@ class Relay:
         if flight.slo is not None:
             seconds = now_s - flight.arrival_s
             self._metrics.first_byte.labels(flight.slo.slo_class).observe(seconds)
-
-    def _judge_first_token(self, flight: Flight) -> None:
-        if flight.slo is not None and flight.answered_s is not None:
-            outcome = "ttft_met" if flight.answered_s <= flight.deadline_s else "ttft_missed"
-            self._metrics.slo_outcomes.labels(flight.slo.slo_class, outcome).inc()
 
     async def _mourn(
         self, flight: Flight, instance: Instance, delivery: Delivery, error: Exception

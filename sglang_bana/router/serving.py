@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import resource
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 
 from aiohttp import web
 
-from sglang_bana.config import FrontDoorSpec
+from sglang_bana.config import FrontDoorSpec, LimitsConfig
 from sglang_bana.router.app import FrontDoor
+from sglang_bana.router.doorway import Doorway
 from sglang_bana.router.upstream import Upstream
 
 BACKLOG = 4096
 CLIENT_IDLE_S = 75.0
+OWN_FILES = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +35,9 @@ async def run_door(spec: FrontDoorSpec) -> AsyncIterator[RunningDoor]:
     """Serve until the context ends; the descriptor `spec.listen_fd` is taken over and closed."""
     async with Upstream(spec.config.limits) as upstream:
         door = FrontDoor(spec, upstream)
+        doorway = Doorway(bound_connections(spec.config.limits), CLIENT_IDLE_S)
         runner = web.AppRunner(
-            _build_app(door, spec.config.limits.max_body_bytes),
+            _build_app(door, doorway, spec.config.limits.max_body_bytes),
             handle_signals=False,
             access_log=None,
             handler_cancellation=True,
@@ -40,20 +45,38 @@ async def run_door(spec: FrontDoorSpec) -> AsyncIterator[RunningDoor]:
             shutdown_timeout=1.0,
         )
         await runner.setup()
+        assert runner.server is not None
         background = asyncio.create_task(door.run())
+        listener = None
         try:
-            listener = socket.socket(fileno=spec.listen_fd)
-            await web.SockSite(runner, listener, backlog=BACKLOG).start()
+            listener = await asyncio.get_running_loop().create_server(
+                partial(doorway.accept, runner.server),
+                sock=socket.socket(fileno=spec.listen_fd),
+                backlog=BACKLOG,
+            )
             yield RunningDoor(door, background)
         finally:
+            if listener is not None:
+                listener.close()
             await runner.cleanup()
             background.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await background
 
 
-def _build_app(door: FrontDoor, max_body_bytes: int) -> web.Application:
+def bound_connections(limits: LimitsConfig) -> int:
+    """How many clients may be connected: each needs a second file towards an instance."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(limits.max_connections, (files - OWN_FILES) // 2))
+
+
+def _build_app(door: FrontDoor, doorway: Doorway, max_body_bytes: int) -> web.Application:
     """One handler for every path, line breaks included, because the endpoint table decides."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        doorway.note_request(request)
+        return await door.answer(request)
+
     app = web.Application(client_max_size=max_body_bytes)
-    app.router.add_route("*", r"/{path:[\s\S]*}", door.answer)
+    app.router.add_route("*", r"/{path:[\s\S]*}", answer)
     return app

@@ -192,3 +192,17 @@ def test_nobody_is_thrown_out_when_there_is_nowhere_else_to_go(
             assert (await waiting).status == 200
 
     asyncio.run(run())
+
+
+def test_an_instance_that_says_no_gets_no_work_while_another_says_yes() -> None:
+    specs = [UpstreamSpec(name=n, url=f"http://{n}") for n in ("a", "b")]
+    board = InstanceBoard(specs, suspect_after_s=5.0)
+    for instance in board.all():
+        board.observe_ready(instance, 1.0)
+    first, second = board.all()
+    board.observe_answer(first, 2.0)
+    assert board.usable() == [second]
+    board.observe_answer(second, 2.0)
+    assert board.usable() == [first, second]
+    board.observe_ready(first, 3.0)
+    assert board.usable() == [first]

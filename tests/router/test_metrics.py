@@ -67,15 +67,19 @@ def test_missed_and_failed_promises_are_counted_apart(door: Door) -> None:
     async def run() -> None:
         async with door(StubSettings(name="a", first_delay_s=0.05)) as front:
             await front.post(CHAT, STREAM, {"x-slo-ttft-ms": "1"})
+            await front.post(CHAT, HELLO)
             server = front.stubs[0].server
             server.settings = StubSettings(
                 name="a", secret=server.settings.secret, fault=Fault.CLOSE_MIDWAY
             )
             await front.post(CHAT, STREAM)
             samples = await _scrape(front)
-            for outcome in ("ttft_missed", "ttft_met", "failed"):
+            # One word a request: a stream that began in time and broke is a failure only.
+            for outcome in ("ttft_missed", "failed", "unobserved"):
                 labels = {"slo_class": "standard", "outcome": outcome}
                 assert _value(samples, "bana_slo_outcome_total", **labels) == 1
+            met = frozenset({"slo_class": "standard", "outcome": "ttft_met"}.items())
+            assert ("bana_slo_outcome_total", met) not in samples
 
     asyncio.run(run())
 

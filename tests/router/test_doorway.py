@@ -1,0 +1,74 @@
+"""Connections: how many there may be, and those that never say anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from aiohttp import web
+
+from sglang_bana.config import LimitsConfig
+from sglang_bana.router.doorway import Doorway
+from sglang_bana.router.serving import bound_connections
+
+PATIENCE_S = 30.0
+CHAT = "/v1/chat/completions"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+Door = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+def test_a_connection_too_many_is_told_so_and_the_others_are_served(door: Door) -> None:
+    async def run() -> None:
+        async with door(limits={"max_connections": 3}) as front:
+            host, port = front.url.removeprefix("http://").split(":")
+            assert (await front.post(CHAT, HELLO)).status == 200
+            idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+            reader, writer = await asyncio.open_connection(host, int(port))
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await reader.read()
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After: 1" in head
+            assert json.loads(body)["error"]["code"] == "too_many_connections"
+            assert (await front.post(CHAT, HELLO)).status == 200
+            for _, opened in [*idle, (reader, writer)]:
+                opened.close()
+
+    asyncio.run(run())
+
+
+def test_only_a_connection_that_stays_silent_is_closed() -> None:
+    async def run() -> None:
+        doorway = Doorway(max_connections=10, patience_s=0.3)
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            doorway.note_request(request)
+            return web.Response(text="here")
+
+        server = web.Server(answer)
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(lambda: doorway.accept(server), "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        spoken, speaker = await asyncio.open_connection("127.0.0.1", port)
+        silent, mute = await asyncio.open_connection("127.0.0.1", port)
+        ask = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        speaker.write(ask)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await spoken.readuntil(b"here")
+            assert await silent.read() == b""
+            speaker.write(ask)
+            assert await spoken.readuntil(b"here")
+        speaker.close()
+        mute.close()
+        listener.close()
+        await server.shutdown(1.0)
+
+    asyncio.run(run())
+
+
+def test_half_of_the_open_files_bounds_the_connections_as_well() -> None:
+    assert bound_connections(LimitsConfig(max_connections=5)) == 5
+    assert 1 <= bound_connections(LimitsConfig(max_connections=1_000_000)) < 1_000_000
