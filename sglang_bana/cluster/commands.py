@@ -184,7 +184,9 @@ def _instance_env(blueprint: Blueprint, site: InstanceSite, run_dir: RunDir) -> 
     env = {INSTANCE_ENV: str(run_dir.spec_file(site.name)), "PYTHONUNBUFFERED": "1"}
     env |= bypass_proxy()
     if os.path.isdir(blueprint.model):
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+        # A local model needs no hub; whoever names an adapter of the hub sets these to 0.
+        offline = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+        env |= {name: os.environ.get(name, "1") for name in offline}
     if not blueprint.placement.on_cpu:
         return env | {"CUDA_VISIBLE_DEVICES": ",".join(site.share.gpus)}
     # A waiting OpenMP team that spins takes the core from the instance that works.
