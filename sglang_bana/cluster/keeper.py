@@ -33,6 +33,8 @@ from sglang_bana.config import SupervisorConfig
 from sglang_bana.leftovers import sweep
 from sglang_bana.status import ProcessState
 
+NOT_STARTED_STATUS = 1
+
 
 class Stage(StrEnum):
     """Where a kept process stands."""
@@ -82,10 +84,7 @@ class Keeper:
     async def run(self) -> None:
         """Keep the process running until it is given up, or this task is cancelled."""
         while True:
-            child = self._start()
-            # Shielded: cancelling this task must not cancel what others wait for.
-            self.status = await asyncio.shield(child.status)
-            await self.clean_up()
+            await self._live()
             if not await self._rest():
                 return
 
@@ -167,6 +166,19 @@ class Keeper:
             return None
         how = describe_status(self.status)
         return f"{how}: {self.errors[-1]}" if self.errors else how
+
+    async def _live(self) -> None:
+        """One life of the process, from its start to the end of what it left."""
+        try:
+            child = self._start()
+        except OSError as error:
+            # No memory, process or file was left for it: as good as an early end.
+            self.child, self.was_up, self.status = None, False, NOT_STARTED_STATUS
+            self._post.say(f"{self.name} cannot be started: {error}")
+            return
+        # Shielded: cancelling this task must not cancel what others wait for.
+        self.status = await asyncio.shield(child.status)
+        await self.clean_up()
 
     def _start(self) -> Child:
         command = self._post.command
