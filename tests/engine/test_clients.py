@@ -63,15 +63,16 @@ def test_other_api_styles_are_served_too(cluster, client: openai.OpenAI) -> None
         "/v1/messages", {"model": "default", "max_tokens": 16, "temperature": 0, "messages": asked}
     )
     assert "Paris" in message["content"][0]["text"]
+    models = client.models.list().data
+    assert len(models) == 1
     response = client.responses.create(
-        model="default",
+        model=models[0].id,
         input="What is the capital of France?",
         max_output_tokens=16,
         temperature=0,
         store=False,
     )
     assert "Paris" in response.output_text
-    assert len(client.models.list().data) == 1
     assert cluster.post("/tokenize", {"model": "default", "prompt": "Paris"})["tokens"]
 
 
