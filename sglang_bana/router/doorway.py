@@ -14,19 +14,22 @@ RETRY_AFTER_S = 1
 class Doorway:
     """Makes the protocol of each accepted connection.
 
-    Past `max_connections` a connection gets a 503 and is closed. One that has not sent a whole
-    request head within `patience_s` is closed, since aiohttp waits for a first one without end.
+    One that has not sent a whole request head within `patience_s` is closed, since aiohttp waits
+    for a first one without end. At `max_connections` the one that has been silent longest makes
+    room; where every one has asked something, the new one gets a 503 and is closed.
     """
 
     def __init__(self, max_connections: int, patience_s: float) -> None:
         self._max_connections = max_connections
         self._patience_s = patience_s
-        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
+        self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
 
     def accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """The protocol of a new connection of `server`."""
         if len(server.connections) >= self._max_connections:
-            return _Refusal(self._max_connections)
+            if not self._silent:
+                return _Refusal(self._max_connections)
+            self._close_silent(next(iter(self._silent)))
         protocol = server()
         self._silent[protocol] = asyncio.get_running_loop().call_later(
             self._patience_s, self._close_silent, protocol
@@ -40,7 +43,7 @@ class Doorway:
             timer.cancel()
 
     def _close_silent(self, protocol: web.RequestHandler) -> None:
-        del self._silent[protocol]
+        self._silent.pop(protocol).cancel()
         protocol.force_close()
 
 

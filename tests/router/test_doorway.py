@@ -20,21 +20,42 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 Door = Callable[..., AbstractAsyncContextManager[Any]]
 
 
+PING = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
 def test_a_connection_too_many_is_told_so_and_the_others_are_served(door: Door) -> None:
     async def run() -> None:
         async with door(limits={"max_connections": 3}) as front:
             host, port = front.url.removeprefix("http://").split(":")
             assert (await front.post(CHAT, HELLO)).status == 200
             idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
-            reader, writer = await asyncio.open_connection(host, int(port))
             async with asyncio.timeout(PATIENCE_S):
-                answer = await reader.read()
-            head, _, body = answer.partition(b"\r\n\r\n")
+                for reader, writer in idle:
+                    writer.write(PING)
+                    assert b" 200 " in await reader.readuntil(b"\r\n")
+                refused, opened = await asyncio.open_connection(host, int(port))
+                head, _, body = (await refused.read()).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 503 ")
             assert b"Retry-After: 1" in head
             assert json.loads(body)["error"]["code"] == "too_many_connections"
             assert (await front.post(CHAT, HELLO)).status == 200
-            for _, opened in [*idle, (reader, writer)]:
+            for writer in (opened, *(w for _, w in idle)):
+                writer.close()
+
+    asyncio.run(run())
+
+
+def test_those_that_never_asked_make_room_for_those_that_do(door: Door) -> None:
+    async def run() -> None:
+        async with door(limits={"max_connections": 3}) as front:
+            host, port = front.url.removeprefix("http://").split(":")
+            mute = [await asyncio.open_connection(host, int(port)) for _ in range(12)]
+            async with asyncio.timeout(PATIENCE_S):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(PING)
+                assert b" 200 " in await reader.readuntil(b"\r\n")
+                assert await mute[0][0].read() == b""
+            for opened in (writer, *(w for _, w in mute)):
                 opened.close()
 
     asyncio.run(run())
