@@ -13,8 +13,8 @@ from bana.eval.bench.placement import plan_engine_placement
 class OverheadSettings(msgspec.Struct, frozen=True):
     """One scale: a round is `requests` requests, `concurrency` of them out at a time.
 
-    Both servers are started `starts` times, and each start gives the pairs named here: of two
-    equal servers the one started first was seen to be some 3 % slower for as long as it lives.
+    Both servers are started `starts` times, and each start gives the pairs named here: two
+    equal servers of one start were seen to differ by some 3 % for as long as they lived.
     """
 
     starts: int
