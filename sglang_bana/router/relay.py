@@ -94,7 +94,7 @@ class Relay:
             raise ApiError(
                 503,
                 "owner_unavailable",
-                f"instance {call.owner.name}, which holds this session or response, is "
+                f"instance {call.owner.name}, which holds the session or response, is "
                 f"{call.owner.state}; try again later",
                 headers=retry_headers(1.0),
             )
