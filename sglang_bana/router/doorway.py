@@ -9,6 +9,7 @@ from aiohttp import web
 from sglang_bana.router.errors import ApiError, body_of, render_error
 
 RETRY_AFTER_S = 1
+FORGET_S = 1.0
 
 
 class Doorway:
@@ -23,13 +24,15 @@ class Doorway:
         self._max_connections = max_connections
         self._patience_s = patience_s
         self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        self._forgot_s = 0.0
 
     def accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """The protocol of a new connection of `server`."""
-        if len(server.connections) >= self._max_connections:
-            if not self._silent:
-                return _Refusal(self._max_connections)
-            self._close_silent(next(iter(self._silent)))
+        connected = len(server.connections)
+        if len(self._silent) > 2 * connected:
+            self._forget_closed()
+        if connected >= self._max_connections and not self._make_room():
+            return _Refusal(self._max_connections)
         protocol = server()
         self._silent[protocol] = asyncio.get_running_loop().call_later(
             self._patience_s, self._close_silent, protocol
@@ -41,6 +44,28 @@ class Doorway:
         timer = self._silent.pop(request.protocol, None)
         if timer is not None:
             timer.cancel()
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been silent longest; False when there is none."""
+        while self._silent:
+            protocol = next(iter(self._silent))
+            is_open = protocol.transport is not None
+            self._close_silent(protocol)
+            if is_open:
+                return True
+        return False
+
+    def _forget_closed(self) -> None:
+        """Drop connections that came and went without a word; at most once in FORGET_S."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._forgot_s < FORGET_S:
+            return
+        self._forgot_s = now_s
+        # One that was let in just now has no transport yet.
+        settled_s = now_s - FORGET_S + self._patience_s
+        for protocol, timer in list(self._silent.items()):
+            if protocol.transport is None and timer.when() < settled_s:
+                self._silent.pop(protocol).cancel()
 
     def _close_silent(self, protocol: web.RequestHandler) -> None:
         self._silent.pop(protocol).cancel()
