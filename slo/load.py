@@ -81,6 +81,10 @@ class LoadLedger:
         for rid in [r for r, d in self._dispatches.items() if d.instance == instance]:
             del self._dispatches[rid]
 
+    def drop_report(self, instance: str) -> None:
+        """The instance tells its load no longer: count by dispatches alone until it does."""
+        self._book(instance).report = None
+
     def report_of(self, instance: str) -> LoadReport | None:
         """The newest report, None before the first."""
         return self._book(instance).report

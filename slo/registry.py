@@ -41,19 +41,33 @@ class PolicyEntry(Generic[P]):
     build: Callable[[Any], P]
     options: type = NoOptions
 
+    def __post_init__(self) -> None:
+        if not dataclasses.is_dataclass(self.options):
+            raise ConfigError(
+                f"options {self.options!r} of a policy must be a dataclass; decorate it with "
+                "@dataclass(frozen=True), or leave it out for a policy without options"
+            )
+
 
 class PolicyRegistry(Generic[P]):
     """The policies of one question.
 
-    `builtins` is an explicit dict literal beside the protocol. Outsiders install a distribution
-    with an entry point `bana.<question>` whose object is a `PolicyEntry`.
+    `builtins` is an explicit dict literal beside the protocol, `members` the names that the
+    protocol demands of a policy. Outsiders install a distribution with an entry point
+    `bana.<question>` whose object is a `PolicyEntry`.
     """
 
-    def __init__(self, question: str, builtins: Mapping[str, PolicyEntry[P]]) -> None:
+    def __init__(
+        self,
+        question: str,
+        builtins: Mapping[str, PolicyEntry[P]],
+        members: tuple[str, ...] = (),
+    ) -> None:
         if question not in QUESTIONS:
             raise ConfigError(describe_unknown("policy question", question, QUESTIONS))
         self.question = question
         self._builtins = dict(builtins)
+        self._members = members
 
     @property
     def group(self) -> str:
@@ -85,11 +99,18 @@ class PolicyRegistry(Generic[P]):
         entry = self.entry(name)
         parsed = self._parse_options(name, entry.options, dict(options or {}))
         try:
-            return entry.build(parsed)
+            policy = entry.build(parsed)
         except Exception as error:
             raise ConfigError(
                 f"{self.question} policy {name!r} refused its options {options or {}}: {error}"
             ) from error
+        lacking = [member for member in self._members if not hasattr(policy, member)]
+        if lacking:
+            raise ConfigError(
+                f"{self.question} policy {name!r} is a {type(policy).__name__} without "
+                f"{', '.join(lacking)}; its protocol demands {', '.join(self._members)}"
+            )
+        return policy
 
     def _points(self) -> list[EntryPoint]:
         return sorted(entry_points(group=self.group), key=lambda p: (p.name, _owner(p)))

@@ -161,5 +161,6 @@ ROUTING: PolicyRegistry[RoutingPolicy] = PolicyRegistry(
         "random": PolicyEntry(lambda _: UniformRandom()),
         "cache_aware": PolicyEntry(CacheAware, CacheAwareOptions),
     },
+    members=("needs_prefix", "decide_instance"),
 )
 DEFAULT_ROUTING = "least_load"

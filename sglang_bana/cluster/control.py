@@ -24,6 +24,12 @@ POLL_S = 0.1
 SECOND_SIGNAL_S = 0.5
 
 
+class StopTimeout(BanaError):
+    """A cluster that was told to stop still runs."""
+
+    status = 1
+
+
 class LiveRun(msgspec.Struct, frozen=True):
     """A cluster whose launcher runs, with the state it last wrote."""
 
@@ -71,7 +77,7 @@ def open_directly(request: Request) -> HTTPResponse:
 
 
 def stop_run(run: LiveRun, timeout_s: float) -> None:
-    """Have the launcher drain and stop, and wait for it; BanaError after `timeout_s`."""
+    """Have the launcher drain and stop, and wait for it; StopTimeout after `timeout_s`."""
     _signal(run)
     _wait_gone(run, timeout_s)
 
@@ -100,7 +106,7 @@ def _wait_gone(run: LiveRun, timeout_s: float) -> None:
     end_s = time.monotonic() + timeout_s
     while is_live(run.state):
         if time.monotonic() > end_s:
-            raise BanaError(
+            raise StopTimeout(
                 f"the launcher (pid {run.state.pid}) has not ended within {timeout_s:g} s; "
                 "stop it without draining with `bana stop --now`"
             )

@@ -7,6 +7,7 @@ import asyncio
 from aiohttp import web
 
 from sglang_bana.router.errors import ApiError, body_of, render_error
+from sglang_bana.router.protocol import make_protocol
 
 RETRY_AFTER_S = 1
 FORGET_S = 1.0
@@ -33,7 +34,7 @@ class Doorway:
             self._forget_closed()
         if connected >= self._max_connections and not self._make_room():
             return _Refusal(self._max_connections)
-        protocol = server()
+        protocol = make_protocol(server, self._patience_s)
         self._silent[protocol] = asyncio.get_running_loop().call_later(
             self._patience_s, self._close_silent, protocol
         )

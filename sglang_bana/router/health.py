@@ -114,11 +114,13 @@ class Health:
         status, _, body = await self._upstream.ask(
             instance, _LOADS, self._timeout_s, MAX_ANSWER_BYTES
         )
-        if status != 200:
-            return
         try:
+            if status != 200:
+                raise ValueError(f"/v1/loads answered {status}")
             answer = msgspec.json.decode(body, type=LoadsAnswer)
-        except msgspec.DecodeError:
+        except ValueError:
+            # What it told before is worth less with every second.
+            self._ledger.drop_report(instance.name)
             return
         self._sequence += 1
         self._ledger.add_report(_report(instance, answer, asked_s, self._sequence))

@@ -15,6 +15,7 @@ from aiohttp import web
 from sglang_bana.config import FrontDoorSpec, LimitsConfig
 from sglang_bana.router.app import FrontDoor
 from sglang_bana.router.doorway import Doorway
+from sglang_bana.router.protocol import answer_expectation
 from sglang_bana.router.upstream import Upstream
 
 BACKLOG = 4096
@@ -78,5 +79,5 @@ def _build_app(door: FrontDoor, doorway: Doorway, max_body_bytes: int) -> web.Ap
         return await door.answer(request)
 
     app = web.Application(client_max_size=max_body_bytes)
-    app.router.add_route("*", r"/{path:[\s\S]*}", answer)
+    app.router.add_route("*", r"/{path:[\s\S]*}", answer, expect_handler=answer_expectation)
     return app

@@ -150,6 +150,7 @@ CASES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.full
 @CASES
 def test_tokens_equal_those_of_stock(visit, model: str, arguments: tuple[str, ...]) -> None:
     ours = visit(model, SchedulerKind.BANA, *arguments)
@@ -158,6 +159,7 @@ def test_tokens_equal_those_of_stock(visit, model: str, arguments: tuple[str, ..
     assert len({tuple(ids) for ids in ours.ids}) == len(ours.ids)
 
 
+@pytest.mark.full
 def test_two_ranks_give_the_tokens_of_one(visit) -> None:
     two = visit("qwen3", SchedulerKind.BANA, *NO_OVERLAP, *TWO_RANKS)
     one = visit("qwen3", SchedulerKind.BANA, *NO_OVERLAP)
@@ -166,9 +168,14 @@ def test_two_ranks_give_the_tokens_of_one(visit) -> None:
     assert two.ids == one.ids
 
 
-@CASES
 @pytest.mark.parametrize(
-    ("kind", "name"), [(SchedulerKind.BANA, BANA), (SchedulerKind.STOCK, STOCK)]
+    ("model", "arguments", "kind", "name"),
+    [
+        ("llama", (), SchedulerKind.BANA, BANA),
+        ("llama", (), SchedulerKind.STOCK, STOCK),
+        ("qwen3", NO_OVERLAP, SchedulerKind.BANA, BANA),
+    ],
+    ids=["llama", "llama on stock", "qwen3"],
 )
 def test_scheduler_process_proves_what_it_runs(
     visit, model: str, arguments: tuple[str, ...], kind: SchedulerKind, name: str

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from sglang_bana.config import LimitsConfig
@@ -98,3 +99,49 @@ def test_only_a_connection_that_stays_silent_is_closed() -> None:
 def test_half_of_the_open_files_bounds_the_connections_as_well() -> None:
     assert bound_connections(LimitsConfig(max_connections=5)) == 5
     assert 1 <= bound_connections(LimitsConfig(max_connections=1_000_000)) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"NONSENSE\r\n\r\n", 400, "invalid_http"),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n", 400, "invalid_http"),
+        (b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n", 400, "invalid_http"),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", 417, "expectation_failed"),
+    ],
+    ids=["no request", "no header", "no length", "no expectation"],
+)
+def test_what_is_no_http_gets_an_error_object(
+    door: Door, sent: bytes, status: int, code: str
+) -> None:
+    async def run() -> None:
+        async with door() as front, asyncio.timeout(PATIENCE_S):
+            host, port = front.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            error = json.loads(await reader.readexactly(length))["error"]
+            assert head.startswith(b"HTTP/1.1 %d " % status)
+            assert error["code"] == code
+            assert error["type"] == "invalid_request_error"
+            writer.close()
+            assert (await front.post(CHAT, HELLO)).status == 200
+
+    asyncio.run(run())
+
+
+def test_a_body_is_sent_once_the_client_was_told_to_go_on(door: Door) -> None:
+    async def run() -> None:
+        async with door() as front, asyncio.timeout(PATIENCE_S):
+            host, port = front.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            body = json.dumps(HELLO).encode()
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+            assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(body)
+            assert b" 200 " in await reader.readuntil(b"\r\n")
+            writer.close()
+
+    asyncio.run(run())

@@ -88,6 +88,11 @@ class LedgerAgainstRecount(RuleBasedStateMachine):
         self.reports[name] = report
 
     @rule(name=st.sampled_from(NAMES))
+    def drop_report(self, name: str) -> None:
+        self.ledger.drop_report(name)
+        self.reports.pop(name, None)
+
+    @rule(name=st.sampled_from(NAMES))
     def forget(self, name: str) -> None:
         self.ledger.forget_instance(name)
         self.reports.pop(name, None)
@@ -141,3 +146,12 @@ def test_a_retry_moves_the_request() -> None:
     assert ledger.loads(NAMES) == {"a": InstanceLoad(0, 0, 0), "b": InstanceLoad(10, 0, 1)}
     ledger.remove_dispatch("unknown")
     ledger.mark_answered("unknown")
+
+
+def test_without_its_report_an_instance_is_counted_by_dispatches() -> None:
+    ledger = LoadLedger(SETTLE_S)
+    ledger.add_dispatch("r", "a", 100, 0.0)
+    ledger.add_report(_report("a", 1, 2.0, waiting=5, tokens=4000, running=3))
+    ledger.drop_report("a")
+    assert ledger.report_of("a") is None
+    assert ledger.loads(["a"])["a"] == InstanceLoad(100, 0, 1)

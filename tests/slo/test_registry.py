@@ -95,3 +95,23 @@ def test_a_name_taken_twice_is_refused_with_its_owners(site: Path) -> None:
         REGISTRY.create("plain")
     with pytest.raises(ConfigError, match="is a int, allowed"):
         REGISTRY.create("own")
+
+
+def test_a_policy_without_what_its_protocol_demands_is_refused() -> None:
+    registry: PolicyRegistry[object] = PolicyRegistry(
+        "routing", {"bare": PolicyEntry(lambda _: object())}, members=("decide_instance",)
+    )
+    with pytest.raises(ConfigError, match="'bare' is a object without decide_instance"):
+        registry.create("bare")
+
+
+def test_options_that_are_no_dataclass_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must be a dataclass"):
+        PolicyEntry(lambda _: "x", dict)
+
+
+def test_an_entry_with_unusable_options_names_its_distribution(site: Path) -> None:
+    text = "from bana.slo.registry import PolicyEntry\nentry = PolicyEntry(lambda _: 1, dict)\n"
+    _install(site, "loose", "loose = loose_module:entry", text)
+    with pytest.raises(ConfigError, match="'loose' of loose failed to load.*must be a dataclass"):
+        REGISTRY.create("loose")
