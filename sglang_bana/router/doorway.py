@@ -17,13 +17,15 @@ class Doorway:
     """Makes the protocol of each accepted connection.
 
     One that has not sent a whole request head within `patience_s` is closed, since aiohttp waits
-    for a first one without end. At `max_connections` the one that has been silent longest makes
-    room; where every one has asked something, the new one gets a 503 and is closed.
+    for a first one without end, and so is one that is idle for `idle_s` between two requests. At
+    `max_connections` the one that has been silent longest makes room; where every one has asked
+    something, the new one gets a 503 and is closed.
     """
 
-    def __init__(self, max_connections: int, patience_s: float) -> None:
+    def __init__(self, max_connections: int, patience_s: float, idle_s: float) -> None:
         self._max_connections = max_connections
         self._patience_s = patience_s
+        self._idle_s = idle_s
         self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         self._forgot_s = 0.0
 
@@ -34,7 +36,7 @@ class Doorway:
             self._forget_closed()
         if connected >= self._max_connections and not self._make_room():
             return _Refusal(self._max_connections)
-        protocol = make_protocol(server, self._patience_s)
+        protocol = make_protocol(server, self._idle_s)
         self._silent[protocol] = asyncio.get_running_loop().call_later(
             self._patience_s, self._close_silent, protocol
         )

@@ -36,13 +36,12 @@ async def run_door(spec: FrontDoorSpec) -> AsyncIterator[RunningDoor]:
     """Serve until the context ends; the descriptor `spec.listen_fd` is taken over and closed."""
     async with Upstream(spec.config.limits) as upstream:
         door = FrontDoor(spec, upstream)
-        doorway = Doorway(bound_connections(spec.config.limits), CLIENT_IDLE_S)
+        doorway = Doorway(bound_connections(spec.config.limits), CLIENT_IDLE_S, CLIENT_IDLE_S)
         runner = web.AppRunner(
             _build_app(door, doorway, spec.config.limits.max_body_bytes),
             handle_signals=False,
             access_log=None,
             handler_cancellation=True,
-            keepalive_timeout=CLIENT_IDLE_S,
             shutdown_timeout=1.0,
         )
         await runner.setup()

@@ -69,7 +69,7 @@ def test_those_that_never_asked_make_room_for_those_that_do(door: Door) -> None:
 
 def test_only_a_connection_that_stays_silent_is_closed() -> None:
     async def run() -> None:
-        doorway = Doorway(max_connections=10, patience_s=0.3)
+        doorway = Doorway(max_connections=10, patience_s=0.3, idle_s=PATIENCE_S)
 
         async def answer(request: web.BaseRequest) -> web.Response:
             doorway.note_request(request)
