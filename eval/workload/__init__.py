@@ -1,0 +1,1 @@
+"""What a load run offers: arrivals, prompts, lengths, classes and cancellations, by seed."""
