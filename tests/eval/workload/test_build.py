@@ -156,18 +156,18 @@ def test_warmup_is_unlike_the_window_but_shares_as_much() -> None:
 
 
 def test_a_limit_clips_or_drops_and_says_how_many() -> None:
-    clipped = build(prompts={"input_tokens": LOGNORMAL, "max_input_tokens": 100})
-    dropped = build(
-        prompts={"input_tokens": LOGNORMAL, "max_input_tokens": 100, "over_limit": "drop"}
-    )
+    prompts = {"input_tokens": LOGNORMAL, "max_input_tokens": 100}
+    cancel = {"share": 0.5, "mean_s": 1.0}
+    clipped = build(prompts=prompts, cancel=cancel)
+    dropped = build(prompts={**prompts, "over_limit": "drop"}, cancel=cancel)
     over = clipped.facts["prompts_clipped"]
 
     assert max(r.prompt_tokens for r in clipped.requests) == 100
     assert sum(r.prompt_tokens == 100 for r in clipped.requests) >= int(str(over)) > 0
     assert dropped.facts["prompts_dropped"] == over
     assert len(dropped.requests) == len(clipped.requests) - int(str(over))
-    kept = {r.due_s: ids_of(r) for r in clipped.requests}
-    assert all(kept[r.due_s] == ids_of(r) for r in dropped.requests)
+    kept = {r.due_s: (ids_of(r), r.cancel_after_s) for r in clipped.requests}
+    assert all(kept[r.due_s] == (ids_of(r), r.cancel_after_s) for r in dropped.requests)
 
 
 def test_answers_are_limited() -> None:

@@ -84,6 +84,12 @@ def test_a_partial_block_begins_the_whole_one() -> None:
     assert partial == whole[: BLOCK + 3]
 
 
+def test_ids_far_apart_differ_at_their_first_token() -> None:
+    prompts = compose([row([hash_id]) for hash_id in (3, 3 + RANGE.count, 3 + 2**40)])
+
+    assert len({ids[0] for ids in prompts}) == 3
+
+
 def test_other_seeds_give_other_tokens() -> None:
     assert compose([row([1, 2])], base=3) != compose([row([1, 2])], base=4)
 

@@ -135,10 +135,10 @@ def test_blocks_share_what_their_ids_say(mooncake: str, scale: float) -> None:
 
 
 def test_warmup_of_blocks_shares_nothing_with_the_window(mooncake: str) -> None:
-    arrivals = {"kind": "trace", "warmup_s": 10.0}
+    arrivals = {"kind": "trace", "warmup_s": 4.0}
     workload = replay({"path": mooncake}, arrivals=arrivals)
 
-    assert workload.facts["shared_prefix_share"] == 8 * 512 / (10 * 612)
+    assert workload.facts["shared_prefix_share"] == 14 * 512 / (16 * 612)
 
 
 def test_too_many_rows_are_refused_and_fewer_chosen_by_a_segment(azure: str) -> None:
