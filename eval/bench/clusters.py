@@ -17,7 +17,7 @@ import msgspec
 
 from bana.eval.bench.children import Child, ChildPlan, bana_command, running
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.http import Target
+from bana.eval.client.target import Target
 from bana.slo.wire import EngineProof
 
 HTTP_TIMEOUT_S = 30.0
