@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from bana.eval.client.events import DONE, Complaint, Reader, read_complaint
-from bana.eval.client.framing import read_field
+from bana.eval.client.framing import Head
 from bana.eval.client.http import Exchange, Trouble
 from bana.eval.client.sse import EventStream, show_bytes
 from bana.eval.requests import Ending, Observed, Offered
@@ -70,7 +70,7 @@ class Call(Exchange):
         times_s = self._reader.told.times_s
         return times_s[0] if times_s else None
 
-    def take_head(self, head: bytes) -> None:
+    def take_head(self, head: Head) -> None:
         self.instance = _read_text(head, INSTANCE_HEADER)
         self._code = _read_text(head, CODE_HEADER)
 
@@ -172,6 +172,6 @@ class Call(Exchange):
         return Conclusion(Ending.FAILED, self.error)
 
 
-def _read_text(head: bytes, name: bytes) -> str | None:
-    found = read_field(head, name)
+def _read_text(head: Head, name: bytes) -> str | None:
+    found = head.field(name)
     return None if found is None else found.decode(errors="replace")[:128]

@@ -69,12 +69,12 @@ class UntilCloseBody:
         return data
 
 
-def choose_body(head: bytes) -> Body:
+def choose_body(head: Head) -> Body:
     """The framing that the header lines announce; names are matched in any case."""
-    coding = read_field(head, b"transfer-encoding")
+    coding = head.field(b"transfer-encoding")
     if coding is not None and coding.lower().endswith(b"chunked"):
         return ChunkedBody()
-    length = read_field(head, b"content-length")
+    length = head.field(b"content-length")
     if length is None:
         return UntilCloseBody()
     if not length.isdigit():
@@ -82,16 +82,21 @@ def choose_body(head: bytes) -> Body:
     return LengthBody(int(length))
 
 
-def read_field(head: bytes, name: bytes) -> bytes | None:
-    """The value of header `name`, which is given in lower case; None when it is not there.
+class Head:
+    """Status line and headers of an answer, as they came."""
 
-    `head` starts with the status line, so that every header follows a line end.
-    """
-    mark = LINE_END + name + b":"
-    start = head.lower().find(mark)
-    if start < 0:
-        return None
-    return head[start + len(mark) :].partition(LINE_END)[0].strip()
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._lower = raw.lower()
+
+    def field(self, name: bytes) -> bytes | None:
+        """The value of header `name`, given in lower case; None when it is not there."""
+        # The status line comes first, so that every header follows a line end.
+        mark = LINE_END + name + b":"
+        start = self._lower.find(mark)
+        if start < 0:
+            return None
+        return self.raw[start + len(mark) :].partition(LINE_END)[0].strip()
 
 
 def _read_size(line: bytes) -> int:

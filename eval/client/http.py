@@ -15,7 +15,7 @@ import time
 from enum import StrEnum
 from typing import Protocol, cast
 
-from bana.eval.client.framing import Body, UntilCloseBody, choose_body, read_field
+from bana.eval.client.framing import Body, Head, UntilCloseBody, choose_body
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_END = b"\r\n\r\n"
@@ -68,7 +68,7 @@ class Exchange:
         self.request = b""
         self.connection: Connection | None = None
 
-    def take_head(self, head: bytes) -> None:
+    def take_head(self, head: Head) -> None:
         """Status line and headers, once; `status` is set."""
 
     def take(self, payload: bytes, now_s: float) -> None:
@@ -172,14 +172,14 @@ class Connection(asyncio.Protocol):
             if len(self._head) > MAX_HEAD_BYTES:
                 raise ValueError(f"a head of more than {MAX_HEAD_BYTES} bytes")
             return None
-        head, self._head = self._head[:end], self._head[end + len(HEAD_END) :]
-        status = _read_status(head)
+        head, self._head = Head(self._head[:end]), self._head[end + len(HEAD_END) :]
+        status = _read_status(head.raw)
         if 100 <= status < 200:
             return self._take_head(exchange)
         exchange.status = status
         body = choose_body(head)
-        wish = (read_field(head, b"connection") or b"").lower()
-        is_old = head.startswith(b"HTTP/1.0") and b"keep-alive" not in wish
+        wish = (head.field(b"connection") or b"").lower()
+        is_old = head.raw.startswith(b"HTTP/1.0") and b"keep-alive" not in wish
         self._must_close = is_old or b"close" in wish or isinstance(body, UntilCloseBody)
         exchange.take_head(head)
         return body

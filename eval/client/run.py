@@ -50,8 +50,12 @@ def run_load(workload: Workload, plan: ClientPlan, watch: Watch) -> LoadRun:
     ends the run early; what was offered until then is returned.
     """
     check_plan(workload, plan)
+    run = _Run(workload, plan, watch)
     with without_gc():
-        return asyncio.run(_Run(workload, plan, watch).run())
+        # It returns nothing: asyncio makes a text of what a main task has returned, and that of a
+        # run of many requests takes seconds.
+        asyncio.run(run.carry_out())
+    return run.tell()
 
 
 def check_plan(workload: Workload, plan: ClientPlan) -> None:
@@ -75,10 +79,15 @@ class _Run:
         self._done = 0
         self._failed = 0
         self._zero_s = 0.0
+        self._end_s = 0.0
+        self._is_whole = False
         self._unbroken = 0
+        self._prober = self._make_prober()
+        self._sampler = self._make_sampler()
 
-    async def run(self) -> LoadRun:
-        prober, sampler = self._make_prober(), self._make_sampler()
+    async def carry_out(self) -> None:
+        """Offer everything, or as much as a signal allows, and end it."""
+        prober, sampler = self._prober, self._sampler
         await open_caller(self._caller, self._plan)
         self._zero_s = time.monotonic() + LEAD_S
         beside: list[Task] = [
@@ -93,22 +102,25 @@ class _Run:
         self._watch.begin(self._plan.label, len(self._workload.requests))
         try:
             async with running_beside(beside):
-                is_whole = await self._offer_until_stopped()
-            end_s = time.monotonic()
+                self._is_whole = await self._offer_until_stopped()
+            self._end_s = time.monotonic()
         finally:
             for part in (self._caller, prober, sampler):
                 if part is not None:
                     await part.close()
             self._watch.end()
+
+    def tell(self) -> LoadRun:
+        """What was measured."""
         observed = tuple(call.observe(self._zero_s) for call in self._calls)
         return LoadRun(
             observed=observed,
-            probes=() if prober is None else prober.list_probes(self._zero_s),
-            samples=() if sampler is None else sampler.list_samples(),
-            window_s=self._workload.window_s if is_whole else self._measure_window(end_s),
-            duration_s=max(0.0, end_s - self._zero_s),
+            probes=() if self._prober is None else self._prober.list_probes(self._zero_s),
+            samples=() if self._sampler is None else self._sampler.list_samples(),
+            window_s=self._measure_window(),
+            duration_s=max(0.0, self._end_s - self._zero_s),
             validity=judge_validity(observed, self._plan),
-            is_interrupted=not is_whole,
+            is_interrupted=not self._is_whole,
         )
 
     async def _offer_until_stopped(self) -> bool:
@@ -161,11 +173,13 @@ class _Run:
         assert call.conclusion is not None
         self._failed += call.conclusion.ending not in (Ending.FINISHED, Ending.CANCELLED)
 
-    def _measure_window(self, end_s: float) -> float:
-        """How much of the window there was before an interruption."""
+    def _measure_window(self) -> float:
+        """The window, or as much of it as there was before an interruption."""
+        if self._is_whole:
+            return self._workload.window_s
         dues_s = (r.due_s for r in self._workload.requests if r.phase is Phase.WINDOW)
         start_s = next(dues_s, 0.0)
-        return max(0.0, min(self._workload.window_s, end_s - self._zero_s - start_s))
+        return max(0.0, min(self._workload.window_s, self._end_s - self._zero_s - start_s))
 
     def _make_prober(self) -> Prober | None:
         if self._plan.probe_rps is None:

@@ -6,10 +6,10 @@ from bana.eval.client.framing import (
     MAX_CHUNK_BYTES,
     MAX_LINE_BYTES,
     ChunkedBody,
+    Head,
     LengthBody,
     UntilCloseBody,
     choose_body,
-    read_field,
 )
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -71,17 +71,17 @@ def test_length_is_kept_exactly() -> None:
     ],
 )
 def test_headers_choose_the_framing(lines: bytes, kind: type) -> None:
-    assert isinstance(choose_body(HEAD + lines), kind)
+    assert isinstance(choose_body(Head(HEAD + lines)), kind)
 
 
 def test_a_length_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="Content-Length"):
-        choose_body(HEAD + b"Content-Length: -3")
+        choose_body(Head(HEAD + b"Content-Length: -3"))
 
 
 def test_fields_are_found_in_any_case_and_keep_theirs() -> None:
-    head = HEAD + b"X-Bana-Instance: Node-A\r\nOther: 1"
+    head = Head(HEAD + b"X-Bana-Instance: Node-A\r\nOther: 1")
 
-    assert read_field(head, b"x-bana-instance") == b"Node-A"
-    assert read_field(head, b"other") == b"1"
-    assert read_field(head, b"instance") is None
+    assert head.field(b"x-bana-instance") == b"Node-A"
+    assert head.field(b"other") == b"1"
+    assert head.field(b"instance") is None
