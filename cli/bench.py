@@ -1,4 +1,4 @@
-"""`bana eval`: measurements. `bana eval bench NAME --json FILE` runs one benchmark."""
+"""`bana eval`: measurements, live ones and benchmarks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bana.cli.compare import compare
+from bana.cli.live import live
 from bana.slo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
 INVALID_STATUS = 1
 INTERRUPTED_STATUS = 130
 
-eval_app = typer.Typer(help="Measure: benchmarks with their figures.", no_args_is_help=True)
+eval_app = typer.Typer(help="Measure: live servers, and benchmarks.", no_args_is_help=True)
+eval_app.command("live")(live)
+eval_app.command("compare")(compare)
 
 
 @eval_app.callback()
 def describe_eval() -> None:
-    """Measure: benchmarks with their figures."""
+    """Measure: live servers, and benchmarks with their figures."""
 
 
 @eval_app.command("bench")

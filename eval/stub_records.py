@@ -1,4 +1,4 @@
-"""How a stub upstream behaves, what it remembers, and the shapes of its answers."""
+"""How a stub upstream behaves, what it remembers, and when it goes wrong."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ class Fault(StrEnum):
     GARBAGE = "garbage"
     FLAT_ERROR = "flat_error"
     EXIT = "exit"
+    REFUSE = "refuse"
+    UNAVAILABLE = "unavailable"
+    ERROR_EVENT = "error_event"
+    NO_DONE = "no_done"
+    NO_STREAM = "no_stream"
 
 
 class StubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a stub behaves. `fault_limit` generations suffer `fault`, later ones none of it.
 
     `poison`: generations whose body holds this text suffer the fault, all others none.
+    `is_length_honoured`: as many tokens as the request asks for, `chunks` only where it does not.
+    `has_role_event`: a chat begins with an event without a token.
     """
 
     name: str = "stub"
@@ -40,6 +47,8 @@ class StubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream_type: str = "text/event-stream"
     is_ready: bool = True
     load_endpoint: str = ""
+    is_length_honoured: bool = False
+    has_role_event: bool = False
     report_interval_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
@@ -59,27 +68,3 @@ class StubLog(msgspec.Struct):
     requests: list[StubRequest] = []
     aborts: list[str] = []
     generating: int = 0
-
-
-def render_event(path: str, body: Mapping[str, object], place: int, name: str) -> bytes:
-    """One event of a stream, in the shape that `path` answers with."""
-    rid = body.get("rid")
-    if path == "/generate":
-        text = {"text": "x" * (place + 1), "meta_info": {"id": rid, "finish_reason": None}}
-        return b"data: " + msgspec.json.encode(text) + b"\n\n"
-    choice = {"index": 0, "delta": {"content": "x"}, "text": "x", "finish_reason": None}
-    chunk = {"id": rid, "object": "chat.completion.chunk", "created": 0, "model": name}
-    return b"data: " + msgspec.json.encode({**chunk, "choices": [choice]}) + b"\n\n"
-
-
-def render_whole(path: str, body: Mapping[str, object], settings: StubSettings) -> object:
-    """A complete answer, in the shape that `path` answers with."""
-    rid = body.get("request_id") or body.get("rid")
-    text = "x" * settings.chunks
-    if path == "/generate":
-        return {"text": text, "meta_info": {"id": rid, "finish_reason": {"type": "stop"}}}
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "text": text, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 1, "completion_tokens": settings.chunks, "total_tokens": 2}
-    head = {"id": rid, "object": "chat.completion", "created": 0, "model": settings.name}
-    return {**head, "choices": [choice], "usage": usage}

@@ -14,14 +14,16 @@ import zmq.asyncio
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from bana.eval.stub_records import (
-    Fault,
-    StubLog,
-    StubRequest,
-    StubSettings,
-    render_event,
+from bana.eval.stub_answers import (
+    CHAT_PATH,
+    Script,
+    plan_script,
+    render_events,
+    render_role,
+    render_usage,
     render_whole,
 )
+from bana.eval.stub_records import Fault, StubLog, StubRequest, StubSettings
 from bana.slo.wire import EngineProof, LoadReport, encode_load
 
 MAX_LOG = 100_000
@@ -33,6 +35,33 @@ PROBES = frozenset({"/health", "/ready"})
 
 class _Broken(Exception):
     """A fault has ended this exchange."""
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """An answer that is no success."""
+
+    status: int
+    body: object
+
+
+class _Answering(msgspec.Struct, frozen=True):
+    """One stream under way."""
+
+    request: web.Request
+    body: Mapping[str, object]
+    script: Script
+    arrived_s: float
+    fault: Fault
+
+
+_FULL = {"message": "the queue is full", "type": "rate_limit_error", "code": "queue_full"}
+_LOST = {"message": "no instance", "type": "server_error", "code": "engine_unavailable"}
+_FLAT = {"object": "error", "message": "too long", "type": "BadRequest", "code": 400, "param": None}
+_REFUSALS = {
+    Fault.FLAT_ERROR: _Refusal(400, _FLAT),
+    Fault.REFUSE: _Refusal(429, {"error": _FULL}),
+    Fault.UNAVAILABLE: _Refusal(503, {"error": _LOST}),
+}
 
 
 class StubServer:
@@ -118,15 +147,17 @@ class StubServer:
     async def _answer(
         self, request: web.Request, body: Mapping[str, object], fault: Fault
     ) -> web.StreamResponse:
+        arrived_s = time.monotonic()
         await self._suffer_early(fault)
-        if fault is Fault.FLAT_ERROR:
-            flat = {"object": "error", "message": "too long", "type": "BadRequest", "code": 400}
-            return web.json_response({**flat, "param": None}, status=400)
-        if body.get("stream"):
-            return await self._stream(request, body, fault)
-        settings = self.settings
-        await asyncio.sleep(settings.first_delay_s + settings.chunks * settings.chunk_interval_s)
-        return web.json_response(render_whole(request.path, body, settings))
+        refusal = _REFUSALS.get(fault)
+        if refusal is not None:
+            return web.json_response(refusal.body, status=refusal.status)
+        script = plan_script(request.headers, body, self.settings)
+        if body.get("stream") and fault is not Fault.NO_STREAM:
+            answering = _Answering(request, body, script, arrived_s, fault)
+            return await self._stream(answering)
+        await _sleep_until(arrived_s + script.last_s)
+        return web.json_response(render_whole(request.path, body, script, self.settings.name))
 
     async def _suffer_early(self, fault: Fault) -> None:
         if fault is Fault.CLOSE_EARLY:
@@ -136,19 +167,23 @@ class StubServer:
         if fault is Fault.EXIT:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async def _stream(
-        self, request: web.Request, body: Mapping[str, object], fault: Fault
-    ) -> web.StreamResponse:
-        settings = self.settings
+    async def _stream(self, answering: _Answering) -> web.StreamResponse:
+        settings, request, script = self.settings, answering.request, answering.script
+        body, arrived_s = answering.body, answering.arrived_s
         response = web.StreamResponse(headers={"Content-Type": settings.stream_type})
         await response.prepare(request)
-        await asyncio.sleep(settings.first_delay_s)
-        for place in range(settings.chunks):
+        if settings.has_role_event and request.path == CHAT_PATH:
+            await response.write(render_role(body, settings.name))
+        await _sleep_until(arrived_s + script.first_s)
+        events = render_events(request.path, body, script, settings.name)
+        for place, (due_s, event) in enumerate(zip(script.times_s(), events, strict=True)):
             if place:
-                await asyncio.sleep(settings.chunk_interval_s)
-                await self._suffer_midway(fault, response)
-            await response.write(render_event(request.path, body, place, settings.name))
-        await response.write(DONE)
+                await _sleep_until(arrived_s + due_s)
+                await self._suffer_midway(answering.fault, response)
+            await response.write(event)
+        ending = render_usage(request.path, body, script, settings.name) + DONE
+        if answering.fault is not Fault.NO_DONE:
+            await response.write(ending)
         await response.write_eof()
         return response
 
@@ -163,6 +198,8 @@ class StubServer:
             await asyncio.sleep(FOR_EVER_S)
         if fault is Fault.GARBAGE:
             await response.write(b"\x00\xff not an event\n\n")
+        if fault is Fault.ERROR_EVENT:
+            await response.write(b"data: " + msgspec.json.encode({"error": _LOST}) + b"\n\n")
 
     async def _abort(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -243,3 +280,8 @@ class StubServer:
             decode_tokens_total=0,
             proof=EngineProof(os.getpid(), "StubServer", "none", "none", "cpu", "stub", 1, 1),
         )
+
+
+async def _sleep_until(due_s: float) -> None:
+    """Sleep to an absolute time, so that lateness does not add up from token to token."""
+    await asyncio.sleep(max(0.0, due_s - time.monotonic()))

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.http import Exchange, Target, encode_post
-from bana.eval.bench.pool import ConnectionPool
+from bana.eval.bench.exchange import CountedExchange
+from bana.eval.client.pool import ConnectionPool
+from bana.eval.client.target import Target, encode_post
 
 
 class ClosedLoad(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class ClosedLoad(msgspec.Struct, frozen=True):
 class ClosedResult(msgspec.Struct, frozen=True):
     """All exchanges in the order in which they ended, from first send to last byte."""
 
-    exchanges: list[Exchange]
+    exchanges: list[CountedExchange]
     wall_s: float
 
 
@@ -39,14 +40,14 @@ def run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
 async def _run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
     loop = asyncio.get_running_loop()
     requests = [encode_post(target, load.path, body) for body in load.bodies]
-    over: list[Exchange] = []
+    over: list[CountedExchange] = []
     all_over = asyncio.Event()
 
     def send_next() -> None:
         if requests:
-            pool.send(requests.pop(), Exchange(loop.time()))
+            pool.send(requests.pop(), CountedExchange(loop.time()))
 
-    def note_end(exchange: Exchange) -> None:
+    def note_end(exchange: CountedExchange) -> None:
         over.append(exchange)
         if not exchange.is_ok or len(over) == len(load.bodies):
             all_over.set()
@@ -66,7 +67,7 @@ async def _run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
     return ClosedResult(over[: len(load.bodies)], wall_s)
 
 
-async def _wait(all_over: asyncio.Event, timeout_s: float, over: Sequence[Exchange]) -> None:
+async def _wait(all_over: asyncio.Event, timeout_s: float, over: Sequence[CountedExchange]) -> None:
     try:
         async with asyncio.timeout(timeout_s):
             await all_over.wait()

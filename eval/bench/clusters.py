@@ -10,19 +10,20 @@ import contextlib
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from bana.eval.bench.children import Child, ChildPlan, bana_command, running
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.http import Target
+from bana.eval.client.target import Target
 from bana.slo.wire import EngineProof
 
 HTTP_TIMEOUT_S = 30.0
 PROOF_TIMEOUT_S = 30.0
 FRONT_DOOR = "front-door"
+NO_ENV: Mapping[str, str] = {}
 
 
 class ProcessEntry(msgspec.Struct, frozen=True):
@@ -127,12 +128,17 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    name: str, words: Sequence[str], cores: frozenset[int], folder: Path, timeout_s: float
+    name: str,
+    words: Sequence[str],
+    cores: frozenset[int],
+    folder: Path,
+    timeout_s: float,
+    env: Mapping[str, str] = NO_ENV,
 ) -> Iterator[Cluster]:
     """`bana launch WORDS` on `cores`, ready, for the length of the block."""
     run_dir = folder / name
     own = ["launch", "--port", "0", "--run-dir", str(run_dir)]
-    plan = ChildPlan(name, bana_command(*own, *words), cores, folder / f"{name}.log")
+    plan = ChildPlan(name, bana_command(*own, *words), cores, folder / f"{name}.log", env)
     with running(plan) as child:
         child.wait_until(lambda: _read_phase(run_dir) == "ready", timeout_s)
         yield Cluster(child, run_dir)

@@ -9,18 +9,18 @@ overloaded server does not take the client's memory with it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from random import Random
 
 import msgspec
 import numpy as np
 
-from bana.eval.bench.http import Exchange, Target, encode_post
-from bana.eval.bench.pool import ConnectionPool
+from bana.eval.bench.exchange import CountedExchange
+from bana.eval.client.pool import ConnectionPool
+from bana.eval.client.quiet import without_gc
+from bana.eval.client.target import Target, encode_post
 
 SETTLE_S = 0.5
 DRAIN_TIMEOUT_S = 15.0
@@ -83,7 +83,7 @@ class _Running:
     """The requests of one kind that are out, and those that are over."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        self.over: list[Exchange] = []
+        self.over: list[CountedExchange] = []
         self.sent = 0
         self._pools = [ConnectionPool(t, self.over.append, MAX_CONNECTIONS) for t in targets]
         self._turn = itertools.cycle(self._pools)
@@ -95,7 +95,7 @@ class _Running:
     def send(self, requests: Mapping[Target, bytes], due_s: float) -> None:
         pool = next(self._turn)
         self.sent += 1
-        pool.send(requests[pool.target], Exchange(due_s))
+        pool.send(requests[pool.target], CountedExchange(due_s))
 
     async def drain(self, timeout_s: float) -> None:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -109,7 +109,7 @@ class _Running:
 
 def run_point(sender: Sender, point: LoadPoint) -> PointResult:
     """Run one point to its end in an event loop of its own."""
-    with _without_gc():
+    with without_gc():
         return asyncio.run(_run_point(sender, point))
 
 
@@ -216,14 +216,3 @@ def _quantile(values: Sequence[float], share: float) -> float:
     if not values:
         return math.inf
     return float(np.quantile(values, share, method="higher"))
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """No collector pauses in the client while it measures."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

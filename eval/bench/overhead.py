@@ -23,7 +23,6 @@ from bana.eval.bench.closed import ClosedLoad, run_closed
 from bana.eval.bench.clusters import FRONT_DOOR, HTTP_TIMEOUT_S, Cluster, cluster, fetch
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Bench, Session
-from bana.eval.bench.http import Target
 from bana.eval.bench.overhead_round import GENERATE, draw_bodies, summarise_round
 from bana.eval.bench.overhead_settings import (
     SCALES,
@@ -40,6 +39,7 @@ from bana.eval.bench.pairs import (
 )
 from bana.eval.bench.placement import Placement, plan_engine_placement
 from bana.eval.bench.trials import Values
+from bana.eval.client.target import Target
 from bana.slo.figures import Aim, Figure, Judged, judge_figure
 
 # Answered within the client's own patience.

@@ -9,7 +9,7 @@ import msgspec
 
 from bana.eval.bench.closed import ClosedResult
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.http import Exchange
+from bana.eval.bench.exchange import CountedExchange
 from bana.eval.bench.overhead_settings import OverheadSettings
 
 GENERATE = "/generate"
@@ -65,7 +65,7 @@ def summarise_round(result: ClosedResult, output_tokens: int) -> dict[str, float
     }
 
 
-def _count_tokens(exchange: Exchange) -> int:
+def _count_tokens(exchange: CountedExchange) -> int:
     payload = exchange.last_event.removeprefix(b"data:")
     try:
         return msgspec.json.decode(payload, type=LastEvent).meta_info.completion_tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bana.eval.bench.attention import ATTENTION
+from bana.eval.bench.client import CLIENT
 from bana.eval.bench.harness import Bench
 from bana.eval.bench.overhead import OVERHEAD
 from bana.eval.bench.router import ROUTER
@@ -12,6 +13,7 @@ from bana.slo.errors import ConfigError, describe_unknown
 
 BENCHES: Mapping[str, Bench] = {
     "attention": ATTENTION,
+    "client": CLIENT,
     "overhead": OVERHEAD,
     "router": ROUTER,
 }

@@ -9,13 +9,13 @@ import msgspec
 
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Session
-from bana.eval.bench.http import Target
 from bana.eval.bench.load import LoadPoint, PointResult, Sender, run_point
 from bana.eval.bench.pairs import Run
 from bana.eval.bench.router_settings import RouterSettings
 from bana.eval.bench.routers import Side, Stage, opened
 from bana.eval.bench.search import Verdict, search_capacity
 from bana.eval.bench.trials import Values
+from bana.eval.client.target import Target
 
 PATH = "/v1/chat/completions"
 MANY_OUT = 2_000

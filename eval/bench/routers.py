@@ -16,8 +16,8 @@ import msgspec
 from bana.eval.bench.children import Child, ChildPlan, running
 from bana.eval.bench.clusters import cluster, fetch
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.http import Target
 from bana.eval.bench.placement import Placement, take_free_port
+from bana.eval.client.target import Target
 
 START_TIMEOUT_S = 60.0
 UPSTREAM_TIMEOUT_S = 20.0
@@ -51,7 +51,7 @@ def null_upstreams(
         targets = []
         for index in range(count):
             port = take_free_port()
-            command = [sys.executable, "-m", "bana.eval.bench.null_server", "--port", str(port)]
+            command = [sys.executable, "-m", "bana.eval.null_server", "--port", str(port)]
             command += ["--chunks-per-s", str(chunks_per_s)]
             log = folder / f"upstream{index}.log"
             plan = ChildPlan(f"upstream {index}", command, placement.upstream, log)

@@ -74,7 +74,7 @@ def test_list_names_every_benchmark_with_what_it_answers() -> None:
 
 def test_find_refuses_what_it_does_not_know() -> None:
     assert find_bench("router") is BENCHES["router"]
-    with pytest.raises(ConfigError, match="known: attention, overhead, router"):
+    with pytest.raises(ConfigError, match="known: attention, client, overhead, router"):
         find_bench("speed")
 
 

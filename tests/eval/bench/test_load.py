@@ -9,11 +9,11 @@ import pytest
 
 from bana.eval.bench.closed import ClosedLoad, run_closed
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.http import Target
 from bana.eval.bench.load import LoadPoint, Streams, plan_arrivals, run_point
 from bana.eval.bench.placement import Placement
 from bana.eval.bench.router_points import PATH, build_sender
 from bana.eval.bench.routers import null_upstreams
+from bana.eval.client.target import Target
 
 STREAMS = Streams(count=10, chunks_per_s=10.0, opened_per_s=100.0)
 

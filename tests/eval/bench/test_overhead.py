@@ -7,8 +7,8 @@ import pytest
 
 from bana.eval.bench.closed import ClosedResult
 from bana.eval.bench.errors import BenchError
+from bana.eval.bench.exchange import CountedExchange
 from bana.eval.bench.harness import Scale
-from bana.eval.bench.http import Exchange
 from bana.eval.bench.overhead import judge_throughput
 from bana.eval.bench.overhead_round import draw_bodies, summarise_round
 from bana.eval.bench.overhead_settings import SCALES, OverheadSettings
@@ -19,8 +19,8 @@ SETTINGS = OverheadSettings(
 )
 
 
-def answered(tokens: int) -> Exchange:
-    exchange = Exchange(0.0)
+def answered(tokens: int) -> CountedExchange:
+    exchange = CountedExchange(0.0)
     exchange.first_event_s = 0.25
     event = {"text": "x", "meta_info": {"completion_tokens": tokens, "id": "a"}}
     exchange.last_event = b"data: " + msgspec.json.encode(event)
@@ -43,8 +43,8 @@ def test_tokens_are_those_the_engine_counted() -> None:
     assert values["first_token_p50_ms"] == 250.0
 
 
-@pytest.mark.parametrize("last", [answered(63), Exchange(0.0)])
-def test_an_answer_of_another_length_makes_the_round_invalid(last: Exchange) -> None:
+@pytest.mark.parametrize("last", [answered(63), CountedExchange(0.0)])
+def test_an_answer_of_another_length_makes_the_round_invalid(last: CountedExchange) -> None:
     with pytest.raises(BenchError):
         summarise_round(ClosedResult([answered(64), last], wall_s=1.0), 64)
 

@@ -1,4 +1,4 @@
-"""Answers as servers and relays really cut them, against the lean client."""
+"""Answers as servers and relays really cut them, against an exchange that counts events."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from bana.eval.bench.http import Exchange, Target, encode_post
-from bana.eval.bench.pool import ConnectionPool
+from bana.eval.bench.exchange import CountedExchange
+from bana.eval.client.pool import ConnectionPool
+from bana.eval.client.target import Target, encode_post
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -26,7 +27,7 @@ SSE = (
 )
 
 
-async def exchange_with(answer: bytes, piece: int) -> Exchange:
+async def exchange_with(answer: bytes, piece: int) -> CountedExchange:
     """One exchange with a server that writes `answer` in pieces and closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,10 +40,10 @@ async def exchange_with(answer: bytes, piece: int) -> Exchange:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    over: asyncio.Queue[Exchange] = asyncio.Queue()
+    over: asyncio.Queue[CountedExchange] = asyncio.Queue()
     pool = ConnectionPool(target, over.put_nowait, 1)
     try:
-        pool.send(encode_post(target, "/", {}), Exchange(0.0))
+        pool.send(encode_post(target, "/", {}), CountedExchange(0.0))
         return await asyncio.wait_for(over.get(), 20)
     finally:
         await pool.close()
@@ -73,7 +74,7 @@ def test_a_body_of_known_length(piece: int) -> None:
     [
         (CHUNKED + chunk(b"data: {1}\n\n"), "connection lost: closed by the server"),
         (HEAD + b"Content-Length: 9\r\n\r\nhello", "connection lost"),
-        (HEAD + b"\r\n", "neither length nor chunks"),
+        (HEAD + b"Content-Length: many\r\n\r\n", "Content-Length"),
         (CHUNKED + b"zz\r\n", "not HTTP"),
         (CHUNKED + chunk(b'data: {"error": {}}\n\n') + b"0\r\n\r\n", "error event"),
         (b"", "connection lost"),
@@ -86,7 +87,7 @@ def test_what_is_cut_off_or_malformed_is_a_failure(answer: bytes, reason: str) -
     assert reason in (exchange.error or "")
 
 
-async def close_before_the_answer() -> Exchange:
+async def close_before_the_answer() -> CountedExchange:
     """An exchange whose client closes while the server still thinks."""
     asked = asyncio.Event()
 
@@ -98,9 +99,9 @@ async def close_before_the_answer() -> Exchange:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    over: asyncio.Queue[Exchange] = asyncio.Queue()
+    over: asyncio.Queue[CountedExchange] = asyncio.Queue()
     pool = ConnectionPool(target, over.put_nowait, 1)
-    pool.send(encode_post(target, "/", {}), Exchange(0.0))
+    pool.send(encode_post(target, "/", {}), CountedExchange(0.0))
     await asyncio.wait_for(asked.wait(), 20)
     await pool.close()
     server.close()
@@ -121,9 +122,8 @@ def test_another_status_is_no_success() -> None:
     assert (exchange.is_ok, exchange.status, exchange.error) == (False, 429, None)
 
 
-def test_a_key_travels_as_bearer() -> None:
-    request = encode_post(Target("http://127.0.0.1:8000", "secret"), "/generate", {"a": 1})
+def test_a_body_may_end_with_its_connection() -> None:
+    exchange = asyncio.run(exchange_with(HEAD + b"\r\ndata: {1}\n\nhello", 1_000_000))
 
-    assert request.startswith(b"POST /generate HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n")
-    assert b"Authorization: Bearer secret\r\n" in request
-    assert request.endswith(b'Content-Length: 7\r\n\r\n{"a":1}')
+    assert exchange.is_ok
+    assert (exchange.events, exchange.rest) == (1, b"hello")
