@@ -106,9 +106,21 @@ def report_series(series: Series) -> ReportInput:
     return ReportInput(
         runs=tuple(one.stored for one in series.measured),
         max_rates=name_rates(series),
-        comparisons=tuple(c for one in series.compared for c in one.runs.comparisons),
+        comparisons=tuple(_name_comparisons(series)),
         sentence=compose_series(series),
+        sides=tuple(dict.fromkeys(one.point.side for one in series.measured)),
     )
+
+
+def _name_comparisons(series: Series) -> Iterator[Comparison]:
+    """Every comparison; with several of one metric, the metric says of whom over whom."""
+    for one in series.compared:
+        for comparison in one.runs.comparisons:
+            if len(series.compared) == 1:
+                yield comparison
+            else:
+                name = f"{comparison.metric}, {one.side} over {one.baseline}"
+                yield msgspec.structs.replace(comparison, metric=name)
 
 
 def describe_series(series: Series) -> SeriesSummary:

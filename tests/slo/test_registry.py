@@ -113,5 +113,5 @@ def test_options_that_are_no_dataclass_are_refused() -> None:
 def test_an_entry_with_unusable_options_names_its_distribution(site: Path) -> None:
     text = "from bana.slo.registry import PolicyEntry\nentry = PolicyEntry(lambda _: 1, dict)\n"
     _install(site, "loose", "loose = loose_module:entry", text)
-    with pytest.raises(ConfigError, match="'loose' of loose failed to load.*must be a dataclass"):
+    with pytest.raises(ConfigError, match=r"'loose' of loose failed to load.*must be a dataclass"):
         REGISTRY.create("loose")

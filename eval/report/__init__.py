@@ -1,0 +1,1 @@
+"""What a person reads after a load run: files, terminal table, one page, and an exchange format."""
