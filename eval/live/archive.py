@@ -105,7 +105,7 @@ def report_series(series: Series) -> ReportInput:
     """The page over all runs of a series."""
     return ReportInput(
         runs=tuple(one.stored for one in series.measured),
-        max_rates=name_rates(series),
+        max_rates=series.max_rates,
         comparisons=tuple(_name_comparisons(series)),
         sentence=compose_series(series),
         sides=tuple(dict.fromkeys(one.point.side for one in series.measured)),

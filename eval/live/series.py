@@ -16,8 +16,8 @@ from bana.eval.capacity import RateBounds, find_max_rate, plan_next_rate
 from bana.eval.client.watch import Watch
 from bana.eval.live.joining import Compared, Measured, compare_sides, merge_points
 from bana.eval.live.measure import Idle, Point, learn_idle, measure_point
-from bana.eval.live.servers import Server, Side
-from bana.eval.live.spec import LiveSpec, SearchSpec
+from bana.eval.live.servers import Server, Side, find_model
+from bana.eval.live.spec import LiveSpec, SearchSpec, name_model
 from bana.eval.summary import MaxRate
 
 Keep = Callable[[Measured], None]
@@ -90,6 +90,8 @@ class SeriesRunner:
             yield rate_rps
 
     def _measure(self, server: Server, point: Point) -> None:
+        if self._spec.client.needs_model:
+            self._spec = name_model(self._spec, find_model(server.target))
         if self._idle is None:
             self._idle = learn_idle(self._spec, point, server, self._watch)
         stored = measure_point(self._spec, point, server, self._idle, self._watch)

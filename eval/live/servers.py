@@ -15,12 +15,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from bana.eval.bench.clusters import cluster, fetch
+from bana.eval.bench.errors import BenchError
 from bana.eval.client.target import Target
 from bana.slo.errors import ConfigError
 
 START_TIMEOUT_S = 900.0
 FLUSH = "/flush_cache"
+MODELS = "/v1/models"
 
 
 class Server(Protocol):
@@ -39,6 +43,29 @@ class Side(Protocol):
 
     def open(self) -> AbstractContextManager[Server]:
         """Its server for the length of the block."""
+
+
+class ModelEntry(msgspec.Struct, frozen=True):
+    """One of the models that a server lists."""
+
+    id: str
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The answer of /v1/models."""
+
+    data: tuple[ModelEntry, ...]
+
+
+def find_model(target: Target) -> str:
+    """The first model that a server lists; ConfigError when it does not say."""
+    try:
+        return msgspec.json.decode(fetch(target, MODELS), type=ModelList).data[0].id
+    except (BenchError, msgspec.MsgspecError, IndexError) as error:
+        raise ConfigError(
+            f"{target.url} does not list its models ({error}); is the server up, and is this its "
+            "URL? Otherwise name the model with --model"
+        ) from error
 
 
 class FlushableServer:

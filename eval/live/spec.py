@@ -39,8 +39,13 @@ class ClientSpec(Section, frozen=True):
     temperature: NotNegative = 0.0
     headers: Mapping[str, str] = {}
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model must be named to the endpoint, and none is."""
+        return self.endpoint is not Endpoint.GENERATE and not self.model
+
     def plan(self, target: Target, label: str) -> ClientPlan:
-        """The client of one run against `target`."""
+        """The client of one run against `target`; `needs_model` is settled before."""
         return ClientPlan(
             target=target,
             endpoint=self.endpoint,
@@ -130,3 +135,8 @@ def set_rate(workload: WorkloadSpec, rate_rps: float) -> WorkloadSpec:
     if trace is not None and trace.time_scale is not None:
         trace = msgspec.structs.replace(trace, time_scale=None)
     return msgspec.structs.replace(workload, arrivals=arrivals, trace=trace)
+
+
+def name_model(spec: LiveSpec, model: str) -> LiveSpec:
+    """The same measurement, asking for `model`."""
+    return msgspec.structs.replace(spec, client=msgspec.structs.replace(spec.client, model=model))
