@@ -17,6 +17,8 @@ from bana.eval.requests import Offered, Probe
 
 # So many seconds of probes may be out; on a server that answers none, the rest are not sent.
 MAX_OUT_S = 60.0
+# After the load is over a probe that is out gets its answer soon, or the server is stuck.
+DRAIN_S = 5.0
 
 
 class Prober:
@@ -47,6 +49,10 @@ class Prober:
     async def watch_timeouts(self) -> None:
         """End what passes a timeout, until cancelled."""
         await self._caller.watch_timeouts()
+
+    async def drain(self) -> None:
+        """Wait for those that are out, within bounds."""
+        await self._caller.drain(DRAIN_S)
 
     async def close(self) -> None:
         """End all that is out."""

@@ -104,6 +104,8 @@ class _Run:
             async with running_beside(beside):
                 self._is_whole = await self._offer_until_stopped()
             self._end_s = time.monotonic()
+            if prober is not None and self._is_whole:
+                await prober.drain()
         finally:
             for part in (self._caller, prober, sampler):
                 if part is not None:

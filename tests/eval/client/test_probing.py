@@ -48,4 +48,5 @@ def test_probes_that_are_out_at_the_end_are_unfinished(
         run = run_load(make_workload(5, 0.1), plan, NoWatch())
 
     assert {probe.ending for probe in run.probes} == {Ending.UNFINISHED}
+    assert "not over" in (run.probes[0].error or "")
     assert {seen.ending for seen in run.observed} == {Ending.FINISHED}
