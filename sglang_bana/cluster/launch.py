@@ -144,8 +144,12 @@ def place_instances(config: BanaConfig, environ: Mapping[str, str]) -> Placement
     machine = read_machine(environ)
     if config.engine.force_cpu:
         machine = msgspec.structs.replace(machine, gpus=())
-    ranks = read_ranks(config.launch.sglang_args)
-    return plan_placement(machine, Demand(config.launch.instances, ranks.count))
+    return plan_placement(machine, read_demand(config))
+
+
+def read_demand(config: BanaConfig) -> Demand:
+    """How many instances are wanted, each of how many ranks."""
+    return Demand(config.launch.instances, read_ranks(config.launch.sglang_args).count)
 
 
 async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> None:
@@ -171,7 +175,7 @@ def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -
         return Placement((), on_cpu=True)
     placement = place_instances(config, environ)
     if placement.on_cpu:
-        check_memory(model.path, launch.instances)
+        check_memory(model.path, read_demand(config))
     return placement
 
 
