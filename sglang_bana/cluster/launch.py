@@ -258,7 +258,9 @@ def _identify(launch: Launch) -> RunState:
 
 
 def _greet(launch: Launch) -> tuple[str, ...]:
-    key = ' -H "Authorization: Bearer $BANA_KEY"' if launch.config.auth.api_key else ""
+    auth = launch.config.auth
+    # The one name that `bana demo` and the example programs read as well.
+    key = ' -H "Authorization: Bearer $BANA_API_KEY"' if auth.api_key or auth.keys_file else ""
     body = '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'
     target = f"{launch.url}/v1/chat/completions{key}"
     curl = f"    curl {target} -H 'Content-Type: application/json' -d '{body}'"

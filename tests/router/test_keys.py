@@ -201,3 +201,16 @@ def test_a_broken_keys_file_is_refused_at_start(tmp_path: Path, text: str, part:
 def test_a_missing_keys_file_is_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         _keyring(keys_file=str(tmp_path / "none.toml"))
+
+
+def test_a_keys_file_may_be_named_from_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _write_keys(tmp_path / "keys.toml", first="k1")
+    ring = _keyring(keys_file="~/keys.toml")
+    assert ring.identify("Bearer k1", None).name == "first"
+    _write_keys(tmp_path / "keys.toml", second="k2")
+    os.utime(tmp_path / "keys.toml", ns=(1, 1))
+    assert ring.reload()
+    assert ring.identify("Bearer k2", None).name == "second"
