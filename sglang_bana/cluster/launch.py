@@ -55,6 +55,7 @@ class Launch(msgspec.Struct, frozen=True):
     """Everything decided about a launch; nothing of it runs yet."""
 
     blueprint: Blueprint
+    listener: socket.socket
     run_dir: RunDir
     url: str
     warnings: tuple[str, ...]
@@ -120,6 +121,7 @@ def plan_launch(
         )
         yield Launch(
             blueprint=blueprint,
+            listener=listener,
             run_dir=choose_run_dir(config.launch.run_dir, environ),
             url=_reachable_url(listener),
             warnings=_collect_warnings(config, model, placement),
@@ -160,6 +162,7 @@ async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> No
     orders = Orders(
         identity=_identify(launch),
         run_dir=launch.run_dir,
+        listener=launch.listener,
         rules=config.supervisor,
         stop_rules=StopRules(config.limits.drain_timeout_s, config.supervisor.stop_timeout_s),
         control_key=control_key,

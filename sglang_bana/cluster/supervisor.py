@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -53,10 +54,14 @@ class ClusterFailed(BanaError):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a supervisor runs: who it is and where it answers, its rules, what to say when ready."""
+    """What a supervisor runs: who it is and where it answers, its rules, what to say when ready.
+
+    `listener` is closed once the front door has ended for good.
+    """
 
     identity: RunState
     run_dir: RunDir
+    listener: socket.socket
     rules: SupervisorConfig
     stop_rules: StopRules
     control_key: str
@@ -153,7 +158,9 @@ class Supervisor:
                 "interrupt again to stop at once"
             )
         await cancel_all(tasks)
-        await stop_everything(self._front_door, self._instances, rules, self._hurry)
+        await stop_everything(
+            self._front_door, self._orders.listener, self._instances, rules, self._hurry
+        )
         for keeper in self._keepers():
             if keeper.name in given_up:
                 keeper.stage = Stage.GIVEN_UP
