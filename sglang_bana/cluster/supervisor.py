@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 
 from bana.slo.errors import BanaError
+from sglang_bana.cluster.attached import AttachedServers
 from sglang_bana.cluster.janitor import Janitor
 from sglang_bana.cluster.keeper import Keeper, Stage
 from sglang_bana.cluster.progress import Reporter, Row
@@ -81,6 +82,8 @@ class Supervisor:
         self._reporter = reporter
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._attached = AttachedServers(str(front_door.log))
+        self._seen: FrontDoorStatus | None = None
         self._written: RunState | None = None
         self._was_ready = False
         self._began_s = self._answered_s = self._surveyed_s = time.monotonic()
@@ -175,6 +178,7 @@ class Supervisor:
                 self._reporter.show(self._rows())
                 self._write_state()
                 status = await fetch_status(session, orders.identity.url, orders.control_key)
+                self._seen = status
                 self._judge_front_door(status)
                 self._judge_instances(status)
                 self._judge_phase(status)
@@ -223,9 +227,11 @@ class Supervisor:
             return
         waited_s = time.monotonic() - self._began_s
         if not self._instances and waited_s > self._orders.rules.start_timeout_s:
+            known = self._attached.describe() or "nothing is known of them"
             raise BanaError(
                 f"no attached server was usable within {waited_s:.0f} s "
-                "(supervisor.start_timeout_s); check the URLs and keys given with --upstream"
+                f"(supervisor.start_timeout_s): {known}; check the URLs and keys given with "
+                "--upstream and --upstream-key-file"
             )
 
     def _survey(self) -> None:
@@ -237,9 +243,9 @@ class Supervisor:
     def _rows(self) -> tuple[Row, ...]:
         now_s = time.monotonic()
         awaited = [k for k in self._keepers() if k.stage in (Stage.STARTING, Stage.WAITING)]
-        return tuple(
-            Row(k.name, k.stage, now_s - k.since_s, k.last_line(), str(k.log)) for k in awaited
-        )
+        own = (Row(k.name, k.stage, now_s - k.since_s, k.last_line(), str(k.log)) for k in awaited)
+        attached = () if self._instances else self._attached.rows(self._seen, now_s)
+        return (*own, *attached)
 
     def _enter(self, phase: Phase) -> None:
         if phase is not self.phase and {phase, self.phase} == {Phase.READY, Phase.DEGRADED}:

@@ -73,9 +73,9 @@ class LocalAnswers:
 
     @property
     def is_ready(self) -> bool:
-        """Whether new work is taken: not draining, and some instance is up."""
+        """Whether new work is taken: not draining, and some instance is up and lets us in."""
         return not self.is_draining and any(
-            i.state is InstanceState.UP for i in self._books.board.all()
+            i.state is InstanceState.UP and not i.is_denied for i in self._books.board.all()
         )
 
     async def answer(self, request: web.BaseRequest, flight: Flight, delivery: Delivery) -> None:
@@ -87,6 +87,9 @@ class LocalAnswers:
         """What `/bana/status` tells."""
         books = self._books
         faults = (books.keyring.fault, books.dispatcher.fault)
+        denials = (
+            f"{i.name} ({i.spec.url}): {i.trouble}" for i in books.board.all() if i.is_denied
+        )
         return FrontDoorStatus(
             version=VERSION,
             pid=os.getpid(),
@@ -97,7 +100,7 @@ class LocalAnswers:
             max_requests=self._limits.max_requests,
             routing_policy=books.dispatcher.policy_name,
             instances=self.statuses(),
-            warnings=tuple(fault for fault in faults if fault is not None),
+            warnings=(*(fault for fault in faults if fault is not None), *denials),
         )
 
     def statuses(self) -> tuple[InstanceStatus, ...]:
@@ -126,6 +129,7 @@ class LocalAnswers:
                     used_tokens=None if report is None else report.used_tokens,
                     capacity_tokens=None if report is None else report.capacity_tokens,
                     proof=None if report is None else report.proof,
+                    trouble=instance.trouble or None,
                 )
             )
         return tuple(found)
