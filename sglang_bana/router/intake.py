@@ -159,24 +159,34 @@ class Intake:
 
 async def read_body(request: web.BaseRequest, limits: LimitsConfig) -> bytes:
     """The whole body; ApiError when it is too large, too slow or broken."""
+    now_s = asyncio.get_running_loop().time
+    end_s = now_s() + limits.stall_timeout_s
+    body = bytearray()
     try:
-        async with asyncio.timeout(limits.stall_timeout_s):
-            return await request.read()
+        async with asyncio.timeout_at(min(now_s() + limits.body_timeout_s, end_s)) as scope:
+            while chunk := await request.content.readany():
+                body += chunk
+                if len(body) > limits.max_body_bytes:
+                    raise _refuse_size(limits)
+                scope.reschedule(min(now_s() + limits.body_timeout_s, end_s))
     except TimeoutError:
         raise ApiError(
             408, "request_timeout", "the body did not arrive in time; send it again"
-        ) from None
-    except web.HTTPRequestEntityTooLarge:
-        raise ApiError(
-            413,
-            "body_too_large",
-            f"the body exceeds {limits.max_body_bytes} bytes; send a smaller one or "
-            "raise limits.max_body_bytes",
         ) from None
     except web.RequestPayloadError as error:
         raise ApiError(
             400, "invalid_body", f"the body cannot be read: {error}; send it again"
         ) from error
+    return bytes(body)
+
+
+def _refuse_size(limits: LimitsConfig) -> ApiError:
+    return ApiError(
+        413,
+        "body_too_large",
+        f"the body exceeds {limits.max_body_bytes} bytes; send a smaller one or "
+        "raise limits.max_body_bytes",
+    )
 
 
 def forward_headers(headers: Mapping[str, str], request_id: str) -> dict[str, str]:
