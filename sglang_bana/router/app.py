@@ -107,9 +107,12 @@ class FrontDoor:
         outcome = "ok"
         try:
             outcome = await self._answer_checked(request, flight, delivery)
+            await delivery.send(self._limits.stall_timeout_s)
         except asyncio.CancelledError:
             outcome = "disconnected"
             raise
+        except ClientGone:
+            outcome = "disconnected"
         except Exception:
             outcome = "internal_error"
             _LOG.exception("request %s failed", flight.request_id)
@@ -139,8 +142,7 @@ class FrontDoor:
             return cut.code
         except ClientGone:
             return "disconnected"
-        status = 200 if delivery.response is None else delivery.response.status
-        return "ok" if status < 400 else f"engine_{status // 100}xx"
+        return "ok" if delivery.status < 400 else f"engine_{delivery.status // 100}xx"
 
     def _admit(self, request: web.BaseRequest, flight: Flight) -> None:
         endpoint = flight.endpoint
@@ -185,6 +187,7 @@ class FrontDoor:
             if flight.slo is not None:
                 delivery.headers.update(echo_slo(flight.slo))
             await self._relay.relay(flight, call, delivery)
+            await delivery.send(self._limits.stall_timeout_s)
         finally:
             self.flights.close(flight)
         for identifier in (call.hint, call.session):
