@@ -59,7 +59,7 @@ class FrontDoor:
         self._dispatcher = Dispatcher(config.routing, self.board, ledger, self.metrics)
         self._keyring = Keyring(config.auth, spec.control_key, rules.classes)
         self._sticky = StickyTable(self.board, config.limits.sticky_entries)
-        self._intake = Intake(config.limits, rules, self.flights, self._sticky)
+        self._intake = Intake(config.limits, rules, self.board, self.flights, self._sticky)
         self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
         self._relay = Relay(
             self.board, self._dispatcher, ledger, upstream, self._aborts, self.metrics
@@ -187,12 +187,11 @@ class FrontDoor:
             if flight.slo is not None:
                 delivery.headers.update(echo_slo(flight.slo))
             await self._relay.relay(flight, call, delivery)
+            for key in call.keys if delivery.status < 400 else ():
+                self._sticky.remember(key, flight.instance)
             await delivery.send(self._limits.stall_timeout_s)
         finally:
             self.flights.close(flight)
-        for identifier in (call.hint, call.session):
-            if identifier is not None:
-                self._sticky.remember(identifier, flight.instance)
 
     async def _answer_broadcast(
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery

@@ -37,6 +37,8 @@ class Flight:
 
     `is_named`: its request id is the client's, not one of ours. `is_in_time`: its first token came
     before the deadline; None where nobody can tell, because none came or it came with the rest.
+    `kept_id`: the client's id under which the engine is to keep what it makes, a session or a
+    response.
     """
 
     request_id: str
@@ -47,6 +49,7 @@ class Flight:
     is_named: bool = False
     slo: Slo | None = None
     client_rid: str | None = None
+    kept_id: str | None = None
     rid: str = ""
     rids: tuple[str, ...] = ()
     instance: str = ""
@@ -121,6 +124,14 @@ class FlightBoard:
         except TimeoutError:
             return False
         return True
+
+    def find_twin(self, flight: Flight) -> str:
+        """Where its caller has another flight for the same `kept_id`; else empty. O(in flight)."""
+        for other in self._flights.values():
+            is_same = other.kept_id == flight.kept_id and other.grant.name == flight.grant.name
+            if is_same and other is not flight and other.instance:
+                return other.instance
+        return ""
 
     def move_waiting(self, instance: str, why: Cut) -> int:
         """Cut loose what waits for a first byte from `instance`; the number of requests."""

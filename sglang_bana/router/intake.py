@@ -25,11 +25,12 @@ from sglang_bana.router.delivery import HOP_BY_HOP
 from sglang_bana.router.endpoints import Endpoint, Kind, Media, RidCarrier, SloCarrier
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Flight, FlightBoard
-from sglang_bana.router.ids import is_request_id, mint_rid
-from sglang_bana.router.instances import Instance
+from sglang_bana.router.ids import is_minted_response, is_request_id, mint_rid
+from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.keys import Grant
 from sglang_bana.router.slo_edge import BODY_WORDS, decide_slo, read_words
-from sglang_bana.router.sticky import StickyTable
+from sglang_bana.router.sticky import Hold, StickyTable, make_key
+from sglang_bana.status import InstanceState
 
 REQUEST_ID_HEADER = "x-request-id"
 _NOT_FORWARDED = HOP_BY_HOP | {
@@ -70,10 +71,16 @@ class Intake:
     """Reads and checks requests that go to one instance."""
 
     def __init__(
-        self, limits: LimitsConfig, rules: SloRules, flights: FlightBoard, sticky: StickyTable
+        self,
+        limits: LimitsConfig,
+        rules: SloRules,
+        board: InstanceBoard,
+        flights: FlightBoard,
+        sticky: StickyTable,
     ) -> None:
         self._limits = limits
         self._rules = rules
+        self._board = board
         self._flights = flights
         self._sticky = sticky
 
@@ -84,15 +91,19 @@ class Intake:
         fields = None
         if endpoint.media is Media.JSON and (body or request.method in ("POST", "PUT")):
             fields = parse_fields(body)
-        prompt = read_prompt(fields or {}, endpoint)
+        known = {} if fields is None else fields
+        prompt = read_prompt(known, endpoint)
         shape = Shape() if fields is None else estimate_shape(fields, endpoint, prompt)
-        if fields is not None:
-            self._salt(fields, endpoint, flight.grant)
-            self._name(request, fields, flight)
+        self._salt(known, endpoint, flight.grant)
+        self._name(request, known, flight)
         if endpoint.prompt_fields or endpoint.media is Media.OPAQUE:
-            words = _read_slo_words(fields or {}, endpoint.slo)
+            words = _read_slo_words(known, endpoint.slo)
             flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
-        hint = _read_hint(fields or {}, endpoint)
+        owner = self._find_owner(request, known, flight)
+        hint = _read_hint(known, flight)
+        keys = [] if hint is None else [hint]
+        if flight.kept_id is not None:
+            keys.append(make_key(Hold.OWNER, flight.grant.name, flight.kept_id))
         return Call(
             endpoint=endpoint,
             method=request.method,
@@ -102,10 +113,9 @@ class Intake:
             fields=fields,
             shape=shape,
             prompt=prompt,
-            owner=self._find_owner(request, endpoint, fields or {}),
-            friend=None if hint is None else self._sticky.find_exact(hint),
-            hint=hint,
-            session=_read_opened(fields or {}, endpoint),
+            owner=owner,
+            friend=None if hint is None else self._sticky.find(hint),
+            keys=tuple(keys),
         )
 
     def _salt(self, fields: Fields, endpoint: Endpoint, grant: Grant) -> None:
@@ -122,18 +132,26 @@ class Intake:
             )
 
     def _name(self, request: web.BaseRequest, fields: Fields, flight: Flight) -> None:
-        """Note the client's own rid, in whose place the engine gets one of ours."""
-        field = _RID_FIELDS.get(flight.endpoint.rid)
+        """Note the client's own ids: the engine keeps one by which it is asked later, no other."""
+        carrier = flight.endpoint.rid
+        if carrier is RidCarrier.SESSION:
+            flight.kept_id = read_text(fields, "session_id")
+        field = _RID_FIELDS.get(carrier)
         own = None if field is None else read_text(fields, field)
         if own is None or not is_request_id(own):
             return
         flight.client_rid = own
+        if carrier is RidCarrier.RESPONSE and is_minted_response(own):
+            flight.kept_id = own
         if REQUEST_ID_HEADER not in request.headers:
             self._flights.rename(flight, own)
 
     def _find_owner(
-        self, request: web.BaseRequest, endpoint: Endpoint, fields: Fields
+        self, request: web.BaseRequest, fields: Fields, flight: Flight
     ) -> Instance | None:
+        endpoint = flight.endpoint
+        if endpoint.rid is RidCarrier.SESSION:
+            return self._find_holder(flight)
         if endpoint.path == "/close_session":
             identifier = read_text(fields, "session_id")
         elif endpoint.kind is Kind.STICKY and endpoint.path.startswith("/v1/responses/"):
@@ -146,7 +164,7 @@ class Intake:
             identifier = None
         if identifier is None:
             return None
-        owner = self._sticky.find(identifier)
+        owner = self._sticky.find_owner(flight.grant.name, identifier)
         if owner is None:
             raise ApiError(
                 404,
@@ -155,6 +173,16 @@ class Intake:
                 "send the whole conversation",
             )
         return owner
+
+    def _find_holder(self, flight: Flight) -> Instance | None:
+        """Who has the session that is opened once more, and so has to refuse it."""
+        if flight.kept_id is None:
+            return None
+        holder = self._sticky.find(make_key(Hold.OWNER, flight.grant.name, flight.kept_id))
+        if holder is None:
+            holder = self._board.find(self._flights.find_twin(flight))
+        # What is down has lost its sessions.
+        return None if holder is None or holder.state is InstanceState.DOWN else holder
 
 
 async def read_body(request: web.BaseRequest, limits: LimitsConfig) -> bytes:
@@ -218,15 +246,9 @@ def _read_slo_words(fields: Fields, carrier: SloCarrier) -> dict[str, str]:
     return found[0] if found else {}
 
 
-def _read_hint(fields: Fields, endpoint: Endpoint) -> str | None:
+def _read_hint(fields: Fields, flight: Flight) -> bytes | None:
     """`session_id` of a generation: its requests share a prefix, but any instance can answer."""
-    if endpoint.kind is not Kind.BALANCED or "session_id" not in fields:
+    if flight.endpoint.kind is not Kind.BALANCED or "session_id" not in fields:
         return None
     session = read_text(fields, "session_id")
-    return None if session is None else f"hint:{session}"
-
-
-def _read_opened(fields: Fields, endpoint: Endpoint) -> str | None:
-    if endpoint.rid is not RidCarrier.SESSION:
-        return None
-    return read_text(fields, "session_id")
+    return None if session is None else make_key(Hold.FRIEND, flight.grant.name, session)
