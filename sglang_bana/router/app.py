@@ -30,7 +30,7 @@ from sglang_bana.router.intake import (
 from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
-from sglang_bana.router.losses import StreamCut
+from sglang_bana.router.losses import StreamCut, explain_drain
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.relay import Relay
 from sglang_bana.router.slo_edge import echo_slo
@@ -71,6 +71,7 @@ class FrontDoor:
         self.local = LocalAnswers(books, self._aborts, config.limits)
         self._health = Health(self.board, ledger, self.flights, upstream, config.supervisor)
         self._feed = LoadFeed(self.board, ledger)
+        self._is_ending = False
         self._answers: dict[Kind, Answer] = {
             Kind.BALANCED: self._answer_relayed,
             Kind.STICKY: self._answer_relayed,
@@ -92,7 +93,7 @@ class FrontDoor:
 
     async def drain(self) -> None:
         """Take no new work, wait for what runs, then end the rest with a clear error."""
-        self.local.is_draining = True
+        self._is_ending = self.local.is_draining = True
         if await self.flights.wait_empty(self._limits.drain_timeout_s):
             return
         for flight in self.flights:
@@ -173,12 +174,7 @@ class FrontDoor:
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
         if self.local.is_draining:
-            raise ApiError(
-                503,
-                "draining",
-                "the server is shutting down and takes no new work",
-                headers=retry_headers(self._limits.retry_after_s),
-            )
+            raise self._turn_away()
         self.flights.admit(flight)
         delivery.headers[REQUEST_ID_HEADER] = flight.request_id
         try:
@@ -196,10 +192,33 @@ class FrontDoor:
     async def _answer_broadcast(
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
-        headers = forward_headers(request.headers, flight.request_id)
-        body = await read_body(request, self._limits)
-        message = Message(request.method, request.rel_url.raw_path_qs, headers, body or None)
-        await self._broadcast.broadcast(message, delivery)
+        # Draining on request is a time to administrate; the end of this process is none.
+        if self._is_ending:
+            raise self._turn_away()
+        self.flights.admit(flight)
+        delivery.headers[REQUEST_ID_HEADER] = flight.request_id
+        try:
+            headers = forward_headers(request.headers, flight.request_id)
+            body = await read_body(request, self._limits)
+            message = Message(request.method, request.rel_url.raw_path_qs, headers, body or None)
+            await self._broadcast_until_cut(message, flight, delivery)
+            await delivery.send(self._limits.stall_timeout_s)
+        finally:
+            self.flights.close(flight)
+
+    async def _broadcast_until_cut(
+        self, message: Message, flight: Flight, delivery: Delivery
+    ) -> None:
+        try:
+            async with asyncio.timeout(None) as scope:
+                flight.scope = scope
+                try:
+                    await self._broadcast.broadcast(message, delivery)
+                finally:
+                    flight.scope = None
+        except TimeoutError:
+            # Nothing but the drain cuts it: each instance has a time limit of its own.
+            raise explain_drain() from None
 
     async def _answer_locally(
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
@@ -223,6 +242,14 @@ class FrontDoor:
         if instance.state is InstanceState.DOWN:
             self.flights.move_waiting(instance.name, Cut.CRASHED)
             self._dispatcher.forget_instance(instance.name)
+
+    def _turn_away(self) -> ApiError:
+        return ApiError(
+            503,
+            "draining",
+            "the server is shutting down and takes no new work; try another or try again later",
+            headers=retry_headers(self._limits.retry_after_s),
+        )
 
     def _account(self, flight: Flight, outcome: str) -> None:
         slo_class = "" if flight.slo is None else flight.slo.slo_class

@@ -143,6 +143,9 @@ class FlightBoard:
     def sweep(self, now_s: float) -> None:
         """Cut loose what is past its first-byte or stall deadline. O(requests in flight)."""
         for flight in self:
+            if not flight.instance:
+                # Its body is still read, or it went to every instance: those have deadlines too.
+                continue
             quiet_s = now_s - flight.touched_s
             if flight.answered_s is None and quiet_s > self._limits.first_byte_timeout_s:
                 flight.cut_loose(Cut.FIRST_BYTE)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from aiohttp import web
+
 from bana.eval.stub import StubSettings
 from sglang_bana.router.redact import redact_info
 
@@ -66,3 +68,65 @@ def test_redaction_goes_by_name_and_value() -> None:
         b'"b":"pre-<redacted>","c":null}'
     )
     assert redact_info(b"not json s3cret", "s3cret") == b"{}"
+
+
+def _flush_slowly(started: asyncio.Event, finishing: asyncio.Event) -> Any:
+    async def flush(_: web.Request) -> web.StreamResponse:
+        started.set()
+        await finishing.wait()
+        return web.json_response({"done": True})
+
+    return flush
+
+
+def test_draining_waits_for_a_broadcast_and_the_end_takes_no_other(
+    door_before: Door, serving: Door
+) -> None:
+    async def run() -> None:
+        started, finishing = asyncio.Event(), asyncio.Event()
+        async with (
+            serving(flush_cache=_flush_slowly(started, finishing)) as url,
+            door_before([("a", url)], auth=AUTH) as front,
+        ):
+            flushing = asyncio.create_task(front.post("/flush_cache", None, ADMIN))
+            await started.wait()
+            draining = asyncio.create_task(front.running.door.drain())
+            await front.wait_until(lambda: front.running.door.local.is_draining)
+            refused = await front.post("/flush_cache", None, ADMIN)
+            assert (refused.status, refused.code) == (503, "draining")
+            assert not draining.done()
+            finishing.set()
+            assert (await flushing).json()["success"]
+            await draining
+
+    asyncio.run(run())
+
+
+def test_a_broadcast_that_outlives_the_drain_ends_with_a_clear_error(
+    door_before: Door, serving: Door
+) -> None:
+    async def run() -> None:
+        started = asyncio.Event()
+        limits = {"drain_timeout_s": 0.2}
+        async with (
+            serving(flush_cache=_flush_slowly(started, asyncio.Event())) as url,
+            door_before([("a", url)], auth=AUTH, limits=limits) as front,
+        ):
+            flushing = asyncio.create_task(front.post("/flush_cache", None, ADMIN))
+            await started.wait()
+            await front.running.door.drain()
+            reply = await flushing
+            assert (reply.status, reply.code) == (503, "draining")
+            assert len(front.running.door.flights) == 0
+
+    asyncio.run(run())
+
+
+def test_a_drain_on_request_is_a_time_to_administrate(door: Door) -> None:
+    async def run() -> None:
+        async with door(auth=AUTH) as front:
+            assert (await front.post("/bana/drain", None, ADMIN)).status == 200
+            assert (await front.post("/v1/tokenize", {}, ADMIN)).code == "draining"
+            assert (await front.post("/flush_cache", None, ADMIN)).status == 200
+
+    asyncio.run(run())
