@@ -39,6 +39,8 @@ from sglang_bana.router.upstream import Message, Upstream
 from sglang_bana.status import InstanceState
 
 KEYS_CHECK_S = 1.0
+# Why a request is turned away before its promise is known.
+REJECTIONS = frozenset({"overloaded", "draining"})
 _LOG = logging.getLogger(__name__)
 _UNKNOWN = Endpoint("unknown", (), Kind.REFUSED, reason="the front door knows no such path")
 
@@ -123,7 +125,7 @@ class FrontDoor:
                 delivery,
             )
         finally:
-            self._account(flight, outcome)
+            self._account(request, flight, outcome)
         assert delivery.response is not None
         return delivery.response
 
@@ -251,8 +253,11 @@ class FrontDoor:
             headers=retry_headers(self._limits.retry_after_s),
         )
 
-    def _account(self, flight: Flight, outcome: str) -> None:
+    def _account(self, request: web.BaseRequest, flight: Flight, outcome: str) -> None:
         slo_class = "" if flight.slo is None else flight.slo.slo_class
+        if flight.endpoint.is_promised and _is_rejected(flight, outcome):
+            # A promise that was not even made is one that was not kept.
+            slo_class = self._intake.foresee_class(request.headers, flight.grant)
         self.metrics.requests.labels(flight.endpoint.path, outcome, slo_class).inc()
         if _LOG.isEnabledFor(logging.DEBUG):
             took_s = time.monotonic() - flight.arrival_s
@@ -268,8 +273,15 @@ class FrontDoor:
                 _LOG.info("the keys file was read again")
 
 
+def _is_rejected(flight: Flight, outcome: str) -> bool:
+    """Whether it was turned away at the door, for want of room."""
+    return flight.slo is None and outcome in REJECTIONS
+
+
 def _judge_promise(flight: Flight, outcome: str) -> str:
     """What became of a promise: one word a request, so that the words add up to all requests."""
+    if _is_rejected(flight, outcome):
+        return "rejected"
     if outcome == "disconnected":
         return "cancelled"
     if outcome == "engine_4xx":

@@ -118,6 +118,13 @@ class Intake:
             keys=tuple(keys),
         )
 
+    def foresee_class(self, headers: Mapping[str, str], grant: Grant) -> str:
+        """The SLO class of a request that is turned away before its body is read."""
+        try:
+            return decide_slo(headers, {}, grant, self._rules).slo_class
+        except ApiError:
+            return grant.slo_class or self._rules.default_class
+
     def _salt(self, fields: Fields, endpoint: Endpoint, grant: Grant) -> None:
         if grant.cache_salt is None:
             return
