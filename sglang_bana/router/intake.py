@@ -130,7 +130,7 @@ class Intake:
             return
         if endpoint.accepts_salt:
             put_salt(fields, grant.cache_salt)
-        elif endpoint.prompt_fields:
+        elif endpoint.is_promised:
             raise ApiError(
                 400,
                 "cache_salt_unsupported",
