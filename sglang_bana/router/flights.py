@@ -37,8 +37,8 @@ class Flight:
 
     `is_named`: its request id is the client's, not one of ours. `is_in_time`: its first token came
     before the deadline; None where nobody can tell, because none came or it came with the rest.
-    `kept_id`: the client's id under which the engine is to keep what it makes, a session or a
-    response.
+    `retry_by_s`: until when it may be sent to another instance. `kept_id`: the client's id under
+    which the engine is to keep what it makes, a session or a response.
     """
 
     request_id: str
@@ -48,6 +48,7 @@ class Flight:
     touched_s: float
     is_named: bool = False
     slo: Slo | None = None
+    retry_by_s: float = math.inf
     client_rid: str | None = None
     kept_id: str | None = None
     rid: str = ""

@@ -96,9 +96,8 @@ class Intake:
         shape = Shape() if fields is None else estimate_shape(fields, endpoint, prompt)
         self._salt(known, endpoint, flight.grant)
         self._name(request, known, flight)
-        if endpoint.prompt_fields or endpoint.media is Media.OPAQUE:
-            words = _read_slo_words(known, endpoint.slo)
-            flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
+        if endpoint.is_promised:
+            self._promise(request, known, flight)
         owner = self._find_owner(request, known, flight)
         hint = _read_hint(known, flight)
         keys = [] if hint is None else [hint]
@@ -152,6 +151,15 @@ class Intake:
             flight.kept_id = own
         if REQUEST_ID_HEADER not in request.headers:
             self._flights.rename(flight, own)
+
+    def _promise(self, request: web.BaseRequest, fields: Fields, flight: Flight) -> None:
+        words = _read_slo_words(fields, flight.endpoint.slo)
+        flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
+        flight.retry_by_s = flight.deadline_s
+        if not _is_streamed(fields, flight.endpoint):
+            # It has no first token to be late: nothing of it comes before all of it.
+            whole_s = flight.arrival_s + self._limits.first_byte_timeout_s
+            flight.retry_by_s = max(flight.deadline_s, whole_s)
 
     def _find_owner(
         self, request: web.BaseRequest, fields: Fields, flight: Flight
@@ -251,6 +259,12 @@ def _read_slo_words(fields: Fields, carrier: SloCarrier) -> dict[str, str]:
             "custom_params",
         )
     return found[0] if found else {}
+
+
+def _is_streamed(fields: Fields, endpoint: Endpoint) -> bool:
+    """Whether the answer comes in pieces; of an opaque body nobody knows."""
+    text = bytes(fields.get("stream", b"null"))
+    return endpoint.streams if text == b"null" else text != b"false"
 
 
 def _read_hint(fields: Fields, flight: Flight) -> bytes | None:

@@ -69,7 +69,7 @@ class Relay:
                 excluded.add(instance.name)
                 # Nobody else can answer for the owner of a session.
                 is_final = call.owner is not None
-                slack_s = 0.0 if is_final else flight.deadline_s - time.monotonic()
+                slack_s = 0.0 if is_final else flight.retry_by_s - time.monotonic()
                 judge_losses(losses, slack_s)
             self._metrics.retries.labels(losses[-1]).inc()
 
@@ -77,7 +77,7 @@ class Relay:
         """The next instance; a retry waits a moment for another one to come up."""
         others = [i for i in self._board.all() if i.name not in excluded]
         patience_s = RETRY_PATIENCE_S if excluded and others else 0.0
-        end_s = min(time.monotonic() + patience_s, flight.deadline_s)
+        end_s = min(time.monotonic() + patience_s, flight.retry_by_s)
         while True:
             try:
                 return self._choose(flight, call, excluded)
