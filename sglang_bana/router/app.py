@@ -73,7 +73,6 @@ class FrontDoor:
         self.local = LocalAnswers(books, self._aborts, config.limits)
         self._health = Health(self.board, ledger, self.flights, upstream, config.supervisor)
         self._feed = LoadFeed(self.board, ledger)
-        self._is_ending = False
         self._answers: dict[Kind, Answer] = {
             Kind.BALANCED: self._answer_relayed,
             Kind.STICKY: self._answer_relayed,
@@ -95,7 +94,7 @@ class FrontDoor:
 
     async def drain(self) -> None:
         """Take no new work, wait for what runs, then end the rest with a clear error."""
-        self._is_ending = self.local.is_draining = True
+        self.local.is_ending = self.local.is_draining = True
         if await self.flights.wait_empty(self._limits.drain_timeout_s):
             return
         for flight in self.flights:
@@ -195,7 +194,7 @@ class FrontDoor:
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
         # Draining on request is a time to administrate; the end of this process is none.
-        if self._is_ending:
+        if self.local.is_ending:
             raise self._turn_away()
         self.flights.admit(flight)
         delivery.headers[REQUEST_ID_HEADER] = flight.request_id

@@ -53,14 +53,17 @@ Answer = Callable[[web.BaseRequest, Grant, Delivery], Awaitable[None]]
 
 
 class LocalAnswers:
-    """The answers by path. Probes are O(1) and touch no instance."""
+    """The answers by path. Probes are O(1) and touch no instance.
+
+    `is_draining`: no new work is taken; `is_ending`: nor ever again, because the process ends.
+    """
 
     def __init__(self, books: Ledgers, aborts: AbortQueue, limits: LimitsConfig) -> None:
         self._books = books
         self._aborts = aborts
         self._limits = limits
         self._started_s = time.monotonic()
-        self.is_draining = False
+        self.is_draining = self.is_ending = False
         self._answers: dict[str, Answer] = {
             "/livez": self._answer_alive,
             "/": self._answer_alive,
@@ -197,6 +200,6 @@ class LocalAnswers:
         delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))
 
     async def _answer_drain(self, request: web.BaseRequest, _: Grant, delivery: Delivery) -> None:
-        """POST: take no new work; DELETE: take it again. The process stays."""
-        self.is_draining = request.method == "POST"
+        """POST: take no new work; DELETE: take it again. The process stays, unless it ends."""
+        self.is_draining = request.method == "POST" or self.is_ending
         delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))

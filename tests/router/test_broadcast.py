@@ -143,6 +143,9 @@ def test_draining_waits_for_a_broadcast_and_the_end_takes_no_other(
             await front.wait_until(lambda: front.running.door.local.is_draining)
             refused = await front.post("/flush_cache", None, ADMIN)
             assert (refused.status, refused.code) == (503, "draining")
+            # Nor is there a way back.
+            async with front.client.delete(front.url + "/bana/drain", headers=ADMIN) as reply:
+                assert (await reply.json())["is_draining"]
             assert not draining.done()
             finishing.set()
             assert (await flushing).json()["success"]
