@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 
 START_DEADLINE_S = 900.0
 STOP_DEADLINE_S = 90.0
+# Short prompts and answers, so that two small cores carry it.
+LOAD: dict[str, object] = {
+    "workload.arrivals.rate_rps": 0.5,
+    "workload.arrivals.duration_s": 20.0,
+    "workload.arrivals.warmup_s": 2.0,
+    "workload.prompts.input_tokens": {"kind": "constant", "tokens": 64},
+    "workload.prompts.output_tokens": {"kind": "constant", "tokens": 8},
+    "workload.prompts.token_id_high": 300,
+    "client.lateness_limit_ms": 1000.0,
+}
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -39,8 +49,11 @@ class Progress(msgspec.Struct, frozen=True):
 def demo(
     model: Annotated[str, typer.Option(help="What to serve; smollm2 is embedded.")] = "smollm2",
     instances: Annotated[int, typer.Option(min=1, help="How many SGLang servers.")] = 2,
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the report of the load here.")
+    ] = None,
 ) -> None:
-    """Start a cluster, ask a few questions through three kinds of client, and stop it again."""
+    """Start a cluster, ask it questions through three kinds of client, measure it, and stop it."""
     from rich.console import Console
 
     console = Console()
@@ -49,7 +62,22 @@ def demo(
         console.print(f"[bold]ready[/bold] at {url} after {time.monotonic() - begun_s:.0f} s\n")
         for client, answer in _ask_everyone(url):
             _print_answer(console, client, answer)
-    console.print("[bold]stopped[/bold]; nothing is left running.")
+        _measure(url, report)
+    console.print("\n[bold]stopped[/bold]; nothing is left running.")
+
+
+def _measure(url: str, report: Path | None) -> None:
+    """A short load against the cluster, as `bana eval live` would offer it."""
+    from bana.cli.live import measure_sides
+    from bana.eval.client.target import Target
+    from bana.eval.live.servers import GivenSide
+    from bana.eval.live.settings import read_live_spec
+
+    spec = read_live_spec(None, LOAD)
+    sides = [GivenSide("demo", Target(url, os.environ.get("BANA_API_KEY", "")))]
+    print(f"a load of {LOAD['workload.arrivals.rate_rps']:g} requests/s", flush=True)
+    with tempfile.TemporaryDirectory(prefix="bana-demo-") as folder:
+        measure_sides(spec, sides, report or Path(folder) / "report", as_json=False)
 
 
 @contextmanager

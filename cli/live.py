@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,7 +114,7 @@ def live(
     }
     given = {key: value for key, value in entries.items() if value is not None}
     spec = read_live_spec(settings, given, set_ or ())
-    return _measure(spec, choose_sides(url, start or []), out, as_json=json_)
+    return measure_sides(spec, choose_sides(url, start or []), out, as_json=json_)
 
 
 def choose_sides(url: str | None, variants: list[Path]) -> list[Side]:
@@ -133,7 +134,8 @@ def choose_sides(url: str | None, variants: list[Path]) -> list[Side]:
     return [StartedSide(name, path, key) for name, path in zip(names, variants, strict=True)]
 
 
-def _measure(spec: LiveSpec, sides: list[Side], out: Path | None, *, as_json: bool) -> int:
+def measure_sides(spec: LiveSpec, sides: Sequence[Side], out: Path | None, *, as_json: bool) -> int:
+    """Make every run, print what came of it, and say with which status to exit."""
     from bana.eval.client.progress import open_watch
     from bana.eval.live.archive import open_archive
     from bana.eval.live.series import SeriesRunner

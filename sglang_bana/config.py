@@ -92,13 +92,15 @@ class SloConfig(Section, frozen=True):
 class LimitsConfig(Section, frozen=True):
     """Bounds of the front door. Past `max_requests` in flight the answer is a prompt 429.
 
-    Past `max_connections`, or half the files that the process may open, it is a 503.
+    Past `max_connections`, or half the files that the process may open, it is a 503. A body may
+    stand still for `body_timeout_s` and take `stall_timeout_s` in all.
     """
 
     max_requests: Count = 4096
     max_connections: Count = 16_384
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**31)] = 64 * 2**20
     connect_timeout_s: Seconds = 5.0
+    body_timeout_s: Seconds = 30.0
     first_byte_timeout_s: Seconds = 3600.0
     stall_timeout_s: Seconds = 300.0
     retry_after_s: Seconds = 1.0

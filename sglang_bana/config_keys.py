@@ -18,6 +18,8 @@ from bana.slo.errors import ConfigError, describe_unknown
 from sglang_bana.config import BanaConfig
 
 SECRETS = frozenset({"auth.api_key", "auth.admin_api_key"})
+# Settings that lock something: empty, they would mean no lock.
+LOCKS = SECRETS | {"auth.keys_file", "launch.upstream_keys_file"}
 MASK = "********"
 SHOWN_CHARACTERS = 80
 

@@ -22,6 +22,7 @@ from bana.slo.errors import ConfigError, describe_unknown
 from bana.slo.routing import ROUTING
 from sglang_bana.config import BanaConfig, expand_home
 from sglang_bana.config_keys import (
+    LOCKS,
     SETTINGS,
     check_value,
     describe_missing,
@@ -33,7 +34,15 @@ DEFAULT_FILE = "bana.toml"
 CONFIG_ENV = "BANA_CONFIG"
 # Variables with the prefix that are no settings: places, hand-overs to children, a client's key.
 RESERVED_ENV = frozenset(
-    {CONFIG_ENV, "BANA_API_KEY", "BANA_CACHE", "BANA_DATA", "BANA_INSTANCE", "BANA_SERVE_PID"}
+    {
+        CONFIG_ENV,
+        "BANA_API_KEY",
+        "BANA_CACHE",
+        "BANA_CI_CACHE",
+        "BANA_DATA",
+        "BANA_INSTANCE",
+        "BANA_SERVE_PID",
+    }
 )
 
 
@@ -117,6 +126,7 @@ class _Layers:
             if variable not in known:
                 raise ConfigError(_describe_variable(variable))
             setting = known[variable]
+            refuse_empty(setting.name, environ[variable], variable)
             value = parse_text(setting, environ[variable], variable)
             self._put(setting.name, value, Origin(Source.ENVIRONMENT, variable))
 
@@ -136,6 +146,7 @@ class _Layers:
             raise ConfigError(f"{name} is given by {flags[name].flag} and by --set; keep one")
         origin = Origin(Source.FLAG, f"--set {name}")
         if name in SETTINGS:
+            refuse_empty(name, text, origin.detail)
             self._put(name, parse_text(SETTINGS[name], text, origin.detail), origin)
         else:
             self._set_entry(name, text, origin)
@@ -163,7 +174,9 @@ class _Layers:
         for step in path:
             branch = branch.setdefault(step, {})
             if not isinstance(branch, dict):
-                raise ConfigError(f"--set {name}: {step!r} in {owner} holds no further keys")
+                raise ConfigError(
+                    f"--set {name}: {step!r} in {owner} holds no further keys; end the name there"
+                )
         branch[key] = _guess_plain(text)
         self._put(owner, check_value(SETTINGS[owner], whole, origin.detail), origin)
 
@@ -187,12 +200,23 @@ def check_config(config: BanaConfig) -> None:
         )
 
 
+def refuse_empty(name: str, text: str, where: str) -> None:
+    """ConfigError when a setting that locks something is empty.
+
+    Often an unset variable of a script: no key, say, must not come to mean no lock.
+    """
+    if name in LOCKS and not text:
+        raise ConfigError(f"{name} from {where} is empty; give a value or leave it out")
+
+
 def check_toml(name: str, value: object, path: Path) -> object:
     """A file's value, whose type must be right already: numbers are not written as text."""
     setting = SETTINGS[name]
     is_text = isinstance(value, str)
     if is_text and setting.is_structured:
-        raise ConfigError(f"{name}={value!r} from {path}: expected a table or array, not text")
+        raise ConfigError(
+            f"{name}={value!r} from {path}: expected a table or array, not text; write […] or {{…}}"
+        )
     if is_text and isinstance(setting.default, (bool, int, float)):
         raise ConfigError(f"{name}={value!r} from {path}: expected a number, remove the quotes")
     return check_value(setting, value, str(path))
@@ -216,7 +240,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
             f"name a readable file with --config or {CONFIG_ENV}"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration {str(path)!r} is no valid TOML: {error}") from error
+        raise ConfigError(
+            f"configuration {str(path)!r} is no valid TOML: {error}; correct it there"
+        ) from error
 
 
 def _flatten(prefix: str, table: dict[str, Any], path: Path) -> Iterator[tuple[str, object]]:

@@ -26,7 +26,8 @@ class InstanceState(StrEnum):
 class InstanceStatus(msgspec.Struct, frozen=True):
     """One instance: the front door's belief beside what the engine last published.
 
-    `silent_s` is the age of its last sign of life, None before the first.
+    `silent_s` is the age of its last sign of life, None before the first; `trouble` why its last
+    probe found that it takes no work, None when it does.
     """
 
     name: str
@@ -44,6 +45,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     used_tokens: int | None = None
     capacity_tokens: int | None = None
     proof: EngineProof | None = None
+    trouble: str | None = None
 
 
 class FrontDoorStatus(msgspec.Struct, frozen=True):

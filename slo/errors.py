@@ -53,7 +53,8 @@ class PlanError(BanaError):
 def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Say that `name` is no known `what`, list the known ones and suggest the nearest."""
     allowed = sorted(known)
+    if not allowed:
+        return f"unknown {what} {name!r} (known: none); leave it out"
     near = difflib.get_close_matches(name, allowed, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    listed = ", ".join(allowed) if allowed else "none"
-    return f"unknown {what} {name!r} (known: {listed}){hint}"
+    step = f"did you mean {near[0]!r}?" if near else "choose one of these"
+    return f"unknown {what} {name!r} (known: {', '.join(allowed)}); {step}"

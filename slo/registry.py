@@ -85,7 +85,8 @@ class PolicyRegistry(Generic[P]):
         if len(owners) > 1:
             raise ConfigError(
                 f"{self.question} policy {name!r} is defined more than once, by "
-                f"{', '.join(owners)}; uninstall or rename one"
+                f"{', '.join(owners)}; uninstall or rename one, or use another "
+                f"{self._list_known()}"
             )
         if name in self._builtins:
             return self._builtins[name]
@@ -102,18 +103,23 @@ class PolicyRegistry(Generic[P]):
             policy = entry.build(parsed)
         except Exception as error:
             raise ConfigError(
-                f"{self.question} policy {name!r} refused its options {options or {}}: {error}"
+                f"{self.question} policy {name!r} refused its options {options or {}}: {error}; "
+                f"correct them, or use another {self._list_known()}"
             ) from error
         lacking = [member for member in self._members if not hasattr(policy, member)]
         if lacking:
             raise ConfigError(
                 f"{self.question} policy {name!r} is a {type(policy).__name__} without "
-                f"{', '.join(lacking)}; its protocol demands {', '.join(self._members)}"
+                f"{', '.join(lacking)}; its protocol demands {', '.join(self._members)}: "
+                f"repair it, or use another {self._list_known()}"
             )
         return policy
 
     def _points(self) -> list[EntryPoint]:
         return sorted(entry_points(group=self.group), key=lambda p: (p.name, _owner(p)))
+
+    def _list_known(self) -> str:
+        return f"(known: {', '.join(self.names())})"
 
     def _load(self, point: EntryPoint) -> PolicyEntry[P]:
         try:
@@ -122,12 +128,13 @@ class PolicyRegistry(Generic[P]):
             raise ConfigError(
                 f"{self.question} policy {point.name!r} of {_owner(point)} failed to load from "
                 f"{point.value!r}: {type(error).__name__}: {error}; repair or uninstall it "
-                f"(known: {', '.join(self.names())})"
+                f"{self._list_known()}"
             ) from error
         if not isinstance(loaded, PolicyEntry):
             raise ConfigError(
                 f"{self.question} policy {point.name!r} of {_owner(point)} is a "
-                f"{type(loaded).__name__}, allowed: bana.slo.registry.PolicyEntry"
+                f"{type(loaded).__name__}, allowed: bana.slo.registry.PolicyEntry; correct its "
+                f"entry point, or use another {self._list_known()}"
             )
         return loaded
 
@@ -141,7 +148,8 @@ class PolicyRegistry(Generic[P]):
             return msgspec.convert(given, type=options, strict=True)
         except msgspec.ValidationError as error:
             raise ConfigError(
-                f"options of {self.question} policy {name!r}: {error} (given: {given})"
+                f"options of {self.question} policy {name!r}: {error} (given: {given}); correct "
+                "that one or leave it out"
             ) from error
 
 

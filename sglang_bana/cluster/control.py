@@ -43,10 +43,14 @@ def find_live_run(given: str | None, environ: Mapping[str, str]) -> LiveRun:
         run_dir = RunDir(expand_home(given).absolute())
         state = read_state(run_dir)
         if state is None:
-            raise ConfigError(f"no run in {given!r}: it holds no readable state.json")
+            raise ConfigError(
+                f"no run in {given!r}: it holds no readable state.json; name the folder that "
+                "`bana launch` printed, or leave --run-dir out for the newest run"
+            )
         if not is_live(state):
             raise ConfigError(
-                f"the run in {given!r} has ended ({state.phase}); logs are in {given}/logs"
+                f"the run in {given!r} has ended ({state.phase}); its logs are in {given}/logs, "
+                "`bana launch` starts another"
             )
         return LiveRun(run_dir, state)
     base = locate_base(environ)

@@ -20,13 +20,14 @@ from bana.slo.errors import ConfigError
 from sglang_bana.cluster import hops, models
 from sglang_bana.cluster.binding import bind_listener, hold_ports, release_ports
 from sglang_bana.cluster.control import find_live_run
-from sglang_bana.cluster.launch import place_instances
+from sglang_bana.cluster.launch import place_instances, read_demand
 from sglang_bana.cluster.logs import ERROR_LINES
+from sglang_bana.cluster.placement import Demand
 from sglang_bana.cluster.preflight import (
     FILES_PER_REQUEST,
-    INSTANCE_BYTES,
     SPARE_FILES,
     available_bytes,
+    estimate_memory,
 )
 from sglang_bana.cluster.run_dir import choose_run_dir
 from sglang_bana.config import BanaConfig
@@ -144,7 +145,12 @@ def examine_device(config: BanaConfig, environ: Mapping[str, str]) -> Finding:
 
 def examine_memory(config: BanaConfig) -> Finding:
     """Is there room for the instances' processes?"""
-    free, needed = available_bytes(), config.launch.instances * INSTANCE_BYTES
+    try:
+        demand = read_demand(config)
+    except ConfigError:
+        # The finding about the device says so.
+        demand = Demand(config.launch.instances, 1)
+    free, needed = available_bytes(), estimate_memory(demand)
     evidence = f"{free / 2**30:.1f} GiB free (>= {needed / 2**30:.1f} GiB without weights)"
     if free >= needed:
         return Finding("memory", Severity.OK, evidence)

@@ -80,6 +80,7 @@ class Keeper:
         self._segments: frozenset[str] = frozenset()
         self.was_up = False
         self._is_killed = False
+        self._has_log_fault = False
 
     async def run(self) -> None:
         """Keep the process running until it is given up, or this task is cancelled."""
@@ -98,7 +99,7 @@ class Keeper:
 
     def note_segments(self) -> None:
         """Remember the shared memory it uses, and keep its log within its bound."""
-        cut_log(self.log, self._post.rules.log_max_bytes)
+        self._bound_log()
         if self.child is None or not self.child.is_running():
             return
         for segment in self.child.segments() - self._segments:
@@ -211,6 +212,19 @@ class Keeper:
         await asyncio.sleep(decision.delay_s)
         self.restarts += 1
         return True
+
+    def _bound_log(self) -> None:
+        try:
+            cut_log(self.log, self._post.rules.log_max_bytes)
+            self._has_log_fault = False
+        except OSError as error:
+            # A log that grows is no reason to stop serving. Said once, until it can be cut again.
+            if not self._has_log_fault:
+                self._post.say(
+                    f"{self.name}: its log cannot be cut ({error.strerror}): {self.log}; "
+                    "free some space there"
+                )
+            self._has_log_fault = True
 
     def _note_errors(self) -> None:
         with contextlib.suppress(OSError):

@@ -55,6 +55,7 @@ class Launch(msgspec.Struct, frozen=True):
     """Everything decided about a launch; nothing of it runs yet."""
 
     blueprint: Blueprint
+    listener: socket.socket
     run_dir: RunDir
     url: str
     warnings: tuple[str, ...]
@@ -120,6 +121,7 @@ def plan_launch(
         )
         yield Launch(
             blueprint=blueprint,
+            listener=listener,
             run_dir=choose_run_dir(config.launch.run_dir, environ),
             url=_reachable_url(listener),
             warnings=_collect_warnings(config, model, placement),
@@ -144,8 +146,12 @@ def place_instances(config: BanaConfig, environ: Mapping[str, str]) -> Placement
     machine = read_machine(environ)
     if config.engine.force_cpu:
         machine = msgspec.structs.replace(machine, gpus=())
-    ranks = read_ranks(config.launch.sglang_args)
-    return plan_placement(machine, Demand(config.launch.instances, ranks.count))
+    return plan_placement(machine, read_demand(config))
+
+
+def read_demand(config: BanaConfig) -> Demand:
+    """How many instances are wanted, each of how many ranks."""
+    return Demand(config.launch.instances, read_ranks(config.launch.sglang_args).count)
 
 
 async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> None:
@@ -156,6 +162,7 @@ async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> No
     orders = Orders(
         identity=_identify(launch),
         run_dir=launch.run_dir,
+        listener=launch.listener,
         rules=config.supervisor,
         stop_rules=StopRules(config.limits.drain_timeout_s, config.supervisor.stop_timeout_s),
         control_key=control_key,
@@ -171,7 +178,7 @@ def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -
         return Placement((), on_cpu=True)
     placement = place_instances(config, environ)
     if placement.on_cpu:
-        check_memory(model.path, launch.instances)
+        check_memory(model.path, read_demand(config))
     return placement
 
 
@@ -254,7 +261,9 @@ def _identify(launch: Launch) -> RunState:
 
 
 def _greet(launch: Launch) -> tuple[str, ...]:
-    key = ' -H "Authorization: Bearer $BANA_KEY"' if launch.config.auth.api_key else ""
+    auth = launch.config.auth
+    # The one name that `bana demo` and the example programs read as well.
+    key = ' -H "Authorization: Bearer $BANA_API_KEY"' if auth.api_key or auth.keys_file else ""
     body = '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'
     target = f"{launch.url}/v1/chat/completions{key}"
     curl = f"    curl {target} -H 'Content-Type: application/json' -d '{body}'"

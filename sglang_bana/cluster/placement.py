@@ -3,7 +3,8 @@
     CPU   cores 0 1 2 3 4 5 6 7   2 instances of 2 ranks:  0-1|2-3   4-5|6-7
     GPU   devices 0 1 2 3         2 instances of 2 ranks:  0,1       2,3
 
-Fewer cores than ranks are shared in turn, which is allowed but said; fewer GPUs are refused.
+Instances share cores where there are too few, which is allowed but said. The ranks of one instance,
+which wait for each other at every step, and GPUs are never shared: too few are refused.
 """
 
 from __future__ import annotations
@@ -126,6 +127,11 @@ def _place_on_gpus(gpus: Sequence[str], demand: Demand) -> Placement:
 
 
 def _place_on_cores(cores: Sequence[int], demand: Demand) -> Placement:
+    if demand.ranks > len(cores):
+        raise ConfigError(
+            f"an instance of {demand.ranks} ranks needs as many cores, usable are {len(cores)} "
+            f"({format_cores(cores)}); lower SGLang's --tp-size or --pp-size"
+        )
     needed = demand.instances * demand.ranks
     slots = _split(cores, needed)
     cuts = range(0, needed, demand.ranks)

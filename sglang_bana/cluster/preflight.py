@@ -12,11 +12,14 @@ import psutil
 from bana.slo.errors import ConfigError
 from sglang_bana.cluster.binding import is_loopback
 from sglang_bana.cluster.models import EMBEDDED_MODELS
+from sglang_bana.cluster.placement import Demand
 from sglang_bana.cluster.sglang_args import check_sglang_args
 from sglang_bana.config import BanaConfig, expand_home
 
 # An SGLang server without its weights and KV cache: three processes that have imported torch.
 INSTANCE_BYTES = 2 << 30
+# Each rank beyond the first is one more such process.
+RANK_BYTES = INSTANCE_BYTES // 3
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".gguf", ".pt"})
 CGROUP = Path("/sys/fs/cgroup")
 FILES_PER_REQUEST = 2
@@ -73,15 +76,24 @@ def describe_model_doubt(name: str) -> str | None:
     )
 
 
-def check_memory(model: str, instances: int) -> None:
+def check_memory(model: str, demand: Demand) -> None:
     """ConfigError when instances on the CPU cannot fit into the memory that is free."""
-    needed = instances * (INSTANCE_BYTES + measure_weights(model))
+    needed = estimate_memory(demand) + demand.instances * measure_weights(model)
     free = available_bytes()
-    if needed > free:
-        raise ConfigError(
-            f"{instances} instances of {model} need at least {needed / 2**30:.1f} GiB of memory, "
-            f"free are {free / 2**30:.1f} GiB; start fewer --instances"
-        )
+    if needed <= free:
+        return
+    size, step = "", "start fewer --instances"
+    if demand.ranks > 1:
+        size, step = f" of {demand.ranks} ranks", f"{step}, or lower SGLang's --tp-size"
+    raise ConfigError(
+        f"{demand.instances} instances{size} of {model} need at least {needed / 2**30:.1f} GiB of "
+        f"memory, free are {free / 2**30:.1f} GiB; {step}"
+    )
+
+
+def estimate_memory(demand: Demand) -> int:
+    """Bytes that the processes of so many instances take, without weights and KV cache."""
+    return demand.instances * (INSTANCE_BYTES + (demand.ranks - 1) * RANK_BYTES)
 
 
 def measure_weights(model: str) -> int:

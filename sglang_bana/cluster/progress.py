@@ -87,7 +87,8 @@ class PlainReporter:
             elif is_due:
                 for line in format_row(row):
                     self.say(line)
-            self._stages[row.name] = row.stage
+        # What is awaited no longer is news when it is awaited once more.
+        self._stages = {row.name: row.stage for row in rows}
         if is_due:
             self._reminded_s = time.monotonic()
 

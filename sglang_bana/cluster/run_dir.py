@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -30,6 +31,11 @@ from sglang_bana.status import RunState
 STATE_NAME = "state.json"
 KEY_NAME = "control.key"
 KEPT = frozenset({STATE_NAME, "logs"})
+# What a run writes beside those; nothing else in the folder is ever removed.
+OWN = re.compile(
+    rf"{re.escape(KEY_NAME)}|{re.escape(STATE_NAME)}\.pending"
+    r"|(front-door|instance-\d+)\.(json(\.pending)?|load|tmp)"
+)
 KEPT_RUNS = 10
 
 
@@ -83,15 +89,14 @@ class RunDir:
             file.write(key)
 
     def remove_leftovers(self) -> None:
-        """Remove everything but logs and state: sockets, keys, specs, temporary files.
+        """Remove sockets, keys, specs and temporary files of the run; logs, state and others stay.
 
         With them goes the shared memory noted there that no living process uses.
         """
-        noted = (list_shared_memory(folder) for folder in self.root.glob("*.tmp"))
+        own = [path for path in self._list() if OWN.fullmatch(path.name)]
+        noted = (list_shared_memory(path) for path in own if path.suffix == ".tmp")
         unlink_unused(frozenset(str(path) for paths in noted for path in paths))
-        for path in self.root.iterdir() if self.root.is_dir() else ():
-            if path.name in KEPT:
-                continue
+        for path in own:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -104,8 +109,15 @@ class RunDir:
             self.root.rmdir()
 
     def remove(self) -> None:
-        """Remove the folder with its logs."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Remove what the run left, logs included, and the folder if nothing else is in it."""
+        self.remove_leftovers()
+        shutil.rmtree(self.root / "logs", ignore_errors=True)
+        self.state_file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
+
+    def _list(self) -> tuple[Path, ...]:
+        return tuple(self.root.iterdir()) if self.root.is_dir() else ()
 
     def _check_path(self, instances: Sequence[str]) -> None:
         own = len(os.fsencode(self.root))
@@ -120,7 +132,10 @@ class RunDir:
     def _check_owner(self) -> None:
         found = self.root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise ConfigError(f"run directory {str(self.root)!r} is not a folder of this user's")
+            raise ConfigError(
+                f"run directory {str(self.root)!r} is not a folder of this user's; "
+                "choose another with --run-dir"
+            )
         if found.st_mode & 0o077:
             raise ConfigError(
                 f"run directory {str(self.root)!r} is open to others; chmod 700 it, "

@@ -1,13 +1,15 @@
 """The order in which a cluster ends, so that nothing is cut that could still finish.
 
-front door SIGTERM ──drained──▶ instances SIGTERM ──▶ SIGKILL of every group ──▶ leftovers
-      └─ drain_timeout_s + stop_timeout_s  └─ stop_timeout_s      a second signal: straight here
+front door SIGTERM ──drained──▶ listener closed ──▶ instances SIGTERM ──▶ SIGKILL ──▶ leftovers
+      └─ drain_timeout_s + stop_timeout_s              └─ stop_timeout_s
+a second signal: straight to SIGKILL of every group
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Sequence
 
 import msgspec
@@ -23,12 +25,19 @@ class StopRules(msgspec.Struct, frozen=True):
 
 
 async def stop_everything(
-    front_door: Keeper, instances: Sequence[Keeper], rules: StopRules, hurry: asyncio.Event
+    front_door: Keeper,
+    listener: socket.socket,
+    instances: Sequence[Keeper],
+    rules: StopRules,
+    hurry: asyncio.Event,
 ) -> None:
     """Drain and end all processes; those that do not end in time, or on `hurry`, are killed."""
     await _end((front_door,), rules.drain_timeout_s + rules.stop_timeout_s, hurry)
+    await front_door.clean_up()
+    # Nobody takes connections any more: clients are refused instead of left waiting.
+    listener.close()
     await _end(instances, rules.stop_timeout_s, hurry)
-    await asyncio.gather(*(keeper.clean_up() for keeper in (front_door, *instances)))
+    await asyncio.gather(*(keeper.clean_up() for keeper in instances))
 
 
 async def cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:

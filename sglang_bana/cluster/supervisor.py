@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,6 +17,7 @@ import aiohttp
 import msgspec
 
 from bana.slo.errors import BanaError
+from sglang_bana.cluster.attached import AttachedServers
 from sglang_bana.cluster.janitor import Janitor
 from sglang_bana.cluster.keeper import Keeper, Stage
 from sglang_bana.cluster.progress import Reporter, Row
@@ -53,10 +55,14 @@ class ClusterFailed(BanaError):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a supervisor runs: who it is and where it answers, its rules, what to say when ready."""
+    """What a supervisor runs: who it is and where it answers, its rules, what to say when ready.
+
+    `listener` is closed once the front door has ended for good.
+    """
 
     identity: RunState
     run_dir: RunDir
+    listener: socket.socket
     rules: SupervisorConfig
     stop_rules: StopRules
     control_key: str
@@ -76,6 +82,8 @@ class Supervisor:
         self._reporter = reporter
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._attached = AttachedServers(str(front_door.log))
+        self._seen: FrontDoorStatus | None = None
         self._written: RunState | None = None
         self._was_ready = False
         self._began_s = self._answered_s = self._surveyed_s = time.monotonic()
@@ -153,7 +161,9 @@ class Supervisor:
                 "interrupt again to stop at once"
             )
         await cancel_all(tasks)
-        await stop_everything(self._front_door, self._instances, rules, self._hurry)
+        await stop_everything(
+            self._front_door, self._orders.listener, self._instances, rules, self._hurry
+        )
         for keeper in self._keepers():
             if keeper.name in given_up:
                 keeper.stage = Stage.GIVEN_UP
@@ -168,6 +178,7 @@ class Supervisor:
                 self._reporter.show(self._rows())
                 self._write_state()
                 status = await fetch_status(session, orders.identity.url, orders.control_key)
+                self._seen = status
                 self._judge_front_door(status)
                 self._judge_instances(status)
                 self._judge_phase(status)
@@ -216,9 +227,11 @@ class Supervisor:
             return
         waited_s = time.monotonic() - self._began_s
         if not self._instances and waited_s > self._orders.rules.start_timeout_s:
+            known = self._attached.describe() or "nothing is known of them"
             raise BanaError(
                 f"no attached server was usable within {waited_s:.0f} s "
-                "(supervisor.start_timeout_s); check the URLs and keys given with --upstream"
+                f"(supervisor.start_timeout_s): {known}; check the URLs and keys given with "
+                "--upstream and --upstream-key-file"
             )
 
     def _survey(self) -> None:
@@ -230,9 +243,9 @@ class Supervisor:
     def _rows(self) -> tuple[Row, ...]:
         now_s = time.monotonic()
         awaited = [k for k in self._keepers() if k.stage in (Stage.STARTING, Stage.WAITING)]
-        return tuple(
-            Row(k.name, k.stage, now_s - k.since_s, k.last_line(), str(k.log)) for k in awaited
-        )
+        own = (Row(k.name, k.stage, now_s - k.since_s, k.last_line(), str(k.log)) for k in awaited)
+        attached = () if self._instances else self._attached.rows(self._seen, now_s)
+        return (*own, *attached)
 
     def _enter(self, phase: Phase) -> None:
         if phase is not self.phase and {phase, self.phase} == {Phase.READY, Phase.DEGRADED}:

@@ -35,31 +35,48 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-_OWN_ENTRY = "SGLang would start another server than the one that bana installs itself into"
+_OWN_ENTRY = (
+    "SGLang would start another server than the one that bana installs itself into; leave it out"
+)
 _ONE_REPLICA = (
     "an instance is one replica, whose load the front door balances; use `bana launch --instances`"
 )
-_PLAIN_HTTP = "the front door speaks plain HTTP/1.1 to its instances, on this machine only"
-_LIFELINE = "SGLang does not load plugins in these workers, and they could outlive the launcher"
+_PLAIN_HTTP = (
+    "the front door speaks plain HTTP/1.1 to its instances, on this machine only; leave it out, "
+    "and put a proxy that speaks more before the front door"
+)
+_LIFELINE = (
+    "SGLang does not load plugins in these workers, and they could outlive the launcher; leave it "
+    "out"
+)
 _HAND_OFF = (
     "the front door sends no bootstrap room; start SGLang's own pair and attach its router "
     "with `bana launch --upstream`"
 )
 _SECRET = "instances accept only the run's own secret; set bana's --api-key / --admin-api-key"
+_GRPC = "SGLang's gRPC server does not ask for the run's secret; leave it out and use HTTP"
+_ENCODER = (
+    "it needs an encoder server, which bana does not start; start SGLang's own servers and attach "
+    "them with `bana launch --upstream`"
+)
 
 REFUSALS = (
     Refusal("use_ray", _is_set, _OWN_ENTRY),
     Refusal("smg_grpc_mode", _is_set, _OWN_ENTRY),
     Refusal("grpc_mode", _is_set, _OWN_ENTRY),
-    Refusal("grpc_port", _is_set, "SGLang's gRPC server does not ask for the run's secret"),
-    Refusal("sidecar", _is_set, "it needs SGLang's gRPC server, which bana refuses"),
+    Refusal("grpc_port", _is_set, _GRPC),
+    Refusal("sidecar", _is_set, "it needs SGLang's gRPC server, which bana refuses; leave it out"),
     Refusal("encoder_only", _is_set, _OWN_ENTRY),
-    Refusal("language_only", _is_set, "it needs an encoder server, which bana does not start"),
-    Refusal("encoder_urls", _is_set, "it needs an encoder server, which bana does not start"),
+    Refusal("language_only", _is_set, _ENCODER),
+    Refusal("encoder_urls", _is_set, _ENCODER),
     Refusal("tokenizer_worker_num", _is_above_one, _LIFELINE),
     Refusal("dp_size", _is_above_one, _ONE_REPLICA),
     Refusal("attn_dp_size", _is_above_one, _ONE_REPLICA),
-    Refusal("nnodes", _is_above_one, "an instance lives on one machine; attach others by URL"),
+    Refusal(
+        "nnodes",
+        _is_above_one,
+        "an instance lives on one machine; attach servers elsewhere with `bana launch --upstream`",
+    ),
     Refusal("disaggregation_mode", _is_not_null, _HAND_OFF),
     Refusal("decoupled_spec_role", _is_not_null, _HAND_OFF),
     Refusal("enable_http2", _is_set, _PLAIN_HTTP),
@@ -69,12 +86,16 @@ REFUSALS = (
 )
 
 _CPU_REFUSALS = (
-    Refusal("speculative_algorithm", _is_set, "bana's CPU attention does not verify drafts"),
+    Refusal(
+        "speculative_algorithm",
+        _is_set,
+        "bana's CPU attention does not verify drafts; leave it out, or use a GPU",
+    ),
 )
 
-# SGLang reads these beside its flags.
+# SGLang reads these beside its flags; each message ends with "unset it".
 _REFUSED_ENVIRONMENT = {
-    "SGLANG_RUST_SERVER": _OWN_ENTRY,
+    "SGLANG_RUST_SERVER": "SGLang would start another server than bana's",
     "SGLANG_GRPC_PORT": "SGLang's gRPC server does not ask for the run's secret",
     "SGLANG_USE_CPU_ENGINE": "it needs a CPU build of SGLang's kernels; bana's platform does not",
 }

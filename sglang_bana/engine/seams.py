@@ -1,26 +1,17 @@
 """Every path, signature and behaviour of SGLang that bana relies on, checked at start.
 
-A seam is named by import path; what it must offer are parameters (in this order, others may
-stand between), names its code uses (behaviour), or fields (records).
+What a seam must offer is told by `seam.Seam`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
-import inspect
-from collections.abc import Iterator
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
-from types import CodeType
-from typing import Any, NoReturn
+from typing import Any
 
-import msgspec
-
-from bana.slo.errors import SeamError
 from sglang_bana.engine.refusals import REFUSALS
+from sglang_bana.engine.seam import SGLANG_VERSION, Seam, check_seam, fail
 
-SGLANG_VERSION = "0.5.23"
 BANA_CPU = "bana_cpu"
 
 
@@ -31,15 +22,6 @@ class Role(StrEnum):
     SCHEDULER = "scheduler"
 
 
-class Seam(msgspec.Struct, frozen=True):
-    """One thing bana relies on: `path` is "module:attribute.attribute"."""
-
-    path: str
-    parameters: tuple[str, ...] = ()
-    uses: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-
-
 _EVERYWHERE = (
     Seam("sglang.srt.plugins:load_plugins", uses=("apply_hooks",)),
     Seam("sglang.srt.platforms:current_platform"),
@@ -47,8 +29,59 @@ _EVERYWHERE = (
     Seam("sglang.srt.platforms.cpu:CpuDeviceMixin"),
     Seam("sglang.srt.platforms.device_mixin:PlatformEnum.OOT"),
     Seam("sglang.srt.layers.attention.attention_registry:register_attention_backend", ("name",)),
-    Seam("sglang.srt.layers.attention.attention_registry:ATTENTION_BACKENDS"),
+    Seam(
+        "sglang.srt.layers.attention.attention_registry:ATTENTION_BACKENDS", holds=("torch_native",)
+    ),
+    Seam("sglang.srt.arg_groups.choices:ATTENTION_BACKEND_CHOICES", holds=("torch_native",)),
     Seam("sglang.srt.arg_groups.choices:add_attention_backend_choices"),
+)
+
+# Under which ids SGLang knows a request: by them the front door aborts it, and finds what it left.
+_IDENTITY = (
+    Seam("sglang.srt.managers.io_struct:GenerateReqInput", fields=("rid",)),
+    Seam("sglang.srt.managers.io_struct:EmbeddingReqInput", fields=("rid",)),
+    Seam(
+        "sglang.srt.managers.io_struct:GenerateReqInput._normalize_rid",
+        ("self", "num"),
+        uses=("rid", "_"),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.openai.protocol:ResponsesRequest",
+        fields=("request_id", "previous_response_id"),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.openai.protocol:ResponsesResponse.from_request",
+        ("request",),
+        uses=("id", "request_id"),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.openai.serving_responses:OpenAIServingResponses.create_responses",
+        ("self", "request"),
+        uses=("rid", "request_id"),
+    ),
+    # `/v1/messages` has no field for an id; it goes through the chat handler, and in a header.
+    Seam(
+        "sglang.srt.entrypoints.anthropic.serving:AnthropicServing._handle_streaming",
+        uses=("_convert_to_internal_request",),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.anthropic.serving:AnthropicServing._handle_non_streaming",
+        uses=("_convert_to_internal_request",),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.openai.serving_chat:OpenAIServingChat._convert_to_internal_request",
+        ("self", "request", "raw_request"),
+        uses=("SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES", "apply_header_overrides"),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.request_headers:apply_header_overrides",
+        ("obj", "headers"),
+        uses=("_HEADER_OVERRIDES",),
+    ),
+    Seam(
+        "sglang.srt.entrypoints.request_headers:_HEADER_OVERRIDES",
+        holds=("x-override-rid",),
+    ),
 )
 
 _MAIN = (
@@ -85,6 +118,8 @@ _MAIN = (
 )
 
 _ATTENTION = (
+    Seam("sglang.srt.layers.radix_attention:AttentionType.DECODER"),
+    Seam("sglang.srt.layers.radix_attention:AttentionType.ENCODER_ONLY"),
     Seam(
         "sglang.srt.layers.attention.base_attn_backend:AttentionBackend.forward",
         ("self", "q", "k", "v", "layer", "forward_batch", "save_kv_cache", "kwargs"),
@@ -121,6 +156,28 @@ _ATTENTION = (
     Seam(
         "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.set_kv_buffer",
         ("self", "layer", "loc_info", "cache_k", "cache_v"),
+    ),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:KVWriteLoc", ("loc", "swa_loc"), fields=("loc", "swa_loc")
+    ),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.__init__",
+        uses=("kv_cache_layout", "nhd"),
+    ),
+    Seam("sglang.srt.mem_cache.memory_pool:HybridLinearKVPool.__init__", uses=("full_kv_pool",)),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:HybridLinearKVPool.set_kv_buffer",
+        ("self", "layer", "loc_info", "cache_k", "cache_v"),
+    ),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:HybridLinearKVPool.get_key_buffer",
+        ("self", "layer_id"),
+        uses=("_wait_for_layer",),
+    ),
+    Seam(
+        "sglang.srt.mem_cache.memory_pool:HybridLinearKVPool.get_value_buffer",
+        ("self", "layer_id"),
+        uses=("_wait_for_layer",),
     ),
     # The getters are what waits until a layer's KV has been loaded.
     Seam(
@@ -194,7 +251,10 @@ _SCHEDULER = (
     ),
 )
 
-_SEAMS = {Role.MAIN: _EVERYWHERE + _MAIN, Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER}
+_SEAMS = {
+    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY,
+    Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER,
+}
 
 # Attributes of the built scheduler that its load and its proof are read from.
 _SCHEDULER_ATTRIBUTES = (
@@ -217,7 +277,7 @@ def check_seams(role: Role) -> None:
     """SeamError at the first seam of `role` that is missing or different."""
     check_version()
     for seam in _SEAMS[role]:
-        _check_seam(seam)
+        check_seam(seam)
 
 
 def check_version() -> None:
@@ -227,7 +287,7 @@ def check_version() -> None:
     except PackageNotFoundError:
         found = "none"
     if found != SGLANG_VERSION:
-        _fail("sglang", f"version {found}", f"version {SGLANG_VERSION}")
+        fail("sglang", f"version {found}", f"version {SGLANG_VERSION}")
 
 
 def check_scheduler_object(scheduler: Any) -> None:
@@ -236,78 +296,5 @@ def check_scheduler_object(scheduler: Any) -> None:
         found = scheduler
         for name in path.split("."):
             if not hasattr(found, name):
-                _fail(f"scheduler.{path}", f"no attribute {name!r}", "that attribute")
+                fail(f"scheduler.{path}", f"no attribute {name!r}", "that attribute")
             found = getattr(found, name)
-
-
-def _check_seam(seam: Seam) -> None:
-    target = _resolve(seam.path)
-    if seam.parameters:
-        _check_parameters(seam, target)
-    missing = sorted({*seam.fields} - _fields_of(target))
-    if missing:
-        _fail(seam.path, f"no field {', '.join(missing)}", "the fields " + ", ".join(seam.fields))
-    if seam.uses:
-        used = set(_names_in(_code_of(seam, target)))
-        absent = [name for name in seam.uses if name not in used]
-        if absent:
-            _fail(seam.path, f"it does not use {', '.join(absent)}", "code that does")
-
-
-def _resolve(path: str) -> Any:
-    module_name, _, attributes = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        _fail(path, f"its module does not import ({error})", "an importable module")
-    for name in attributes.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            _fail(path, f"no attribute {name!r}", "that attribute")
-    return found
-
-
-def _check_parameters(seam: Seam, target: Any) -> None:
-    try:
-        names = list(inspect.signature(target).parameters)
-    except (TypeError, ValueError) as error:
-        _fail(seam.path, f"no signature ({error})", f"({', '.join(seam.parameters)})")
-    rest = iter(names)
-    if not all(name in rest for name in seam.parameters):
-        _fail(seam.path, f"parameters ({', '.join(names)})", f"({', '.join(seam.parameters)})")
-
-
-def _fields_of(target: Any) -> set[str]:
-    """Fields of a record, whichever library made it; none of anything else."""
-    names = set(getattr(target, "__struct_fields__", ()))
-    if dataclasses.is_dataclass(target):
-        names.update(field.name for field in dataclasses.fields(target))
-    return names
-
-
-def _code_of(seam: Seam, target: Any) -> CodeType:
-    function: Any = target.fget if isinstance(target, property) else inspect.unwrap(target)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if not isinstance(code, CodeType):
-        _fail(seam.path, f"a {type(target).__name__} without code", "a function in Python")
-    return code
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Names that a function's code mentions, its inner functions included."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
-
-
-def _fail(path: str, found: str, expected: str) -> NoReturn:
-    raise SeamError(
-        f"SGLang seam {path}: found {found}, expected {expected}. bana {_bana_version()} runs on "
-        f"SGLang {SGLANG_VERSION} only: pip install sglang=={SGLANG_VERSION}"
-    )
-
-
-def _bana_version() -> str:
-    return version("bana")

@@ -30,7 +30,7 @@ from sglang_bana.router.intake import (
 from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
-from sglang_bana.router.losses import StreamCut
+from sglang_bana.router.losses import StreamCut, explain_drain
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.relay import Relay
 from sglang_bana.router.slo_edge import echo_slo
@@ -39,6 +39,8 @@ from sglang_bana.router.upstream import Message, Upstream
 from sglang_bana.status import InstanceState
 
 KEYS_CHECK_S = 1.0
+# Why a request is turned away before its promise is known.
+REJECTIONS = frozenset({"overloaded", "draining"})
 _LOG = logging.getLogger(__name__)
 _UNKNOWN = Endpoint("unknown", (), Kind.REFUSED, reason="the front door knows no such path")
 
@@ -59,7 +61,7 @@ class FrontDoor:
         self._dispatcher = Dispatcher(config.routing, self.board, ledger, self.metrics)
         self._keyring = Keyring(config.auth, spec.control_key, rules.classes)
         self._sticky = StickyTable(self.board, config.limits.sticky_entries)
-        self._intake = Intake(config.limits, rules, self.flights, self._sticky)
+        self._intake = Intake(config.limits, rules, self.board, self.flights, self._sticky)
         self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
         self._relay = Relay(
             self.board, self._dispatcher, ledger, upstream, self._aborts, self.metrics
@@ -92,7 +94,7 @@ class FrontDoor:
 
     async def drain(self) -> None:
         """Take no new work, wait for what runs, then end the rest with a clear error."""
-        self.local.is_draining = True
+        self.local.is_ending = self.local.is_draining = True
         if await self.flights.wait_empty(self._limits.drain_timeout_s):
             return
         for flight in self.flights:
@@ -107,9 +109,12 @@ class FrontDoor:
         outcome = "ok"
         try:
             outcome = await self._answer_checked(request, flight, delivery)
+            await delivery.send(self._limits.stall_timeout_s)
         except asyncio.CancelledError:
             outcome = "disconnected"
             raise
+        except ClientGone:
+            outcome = "disconnected"
         except Exception:
             outcome = "internal_error"
             _LOG.exception("request %s failed", flight.request_id)
@@ -119,7 +124,7 @@ class FrontDoor:
                 delivery,
             )
         finally:
-            self._account(flight, outcome)
+            self._account(request, flight, outcome)
         assert delivery.response is not None
         return delivery.response
 
@@ -139,8 +144,7 @@ class FrontDoor:
             return cut.code
         except ClientGone:
             return "disconnected"
-        status = 200 if delivery.response is None else delivery.response.status
-        return "ok" if status < 400 else f"engine_{status // 100}xx"
+        return "ok" if delivery.status < 400 else f"engine_{delivery.status // 100}xx"
 
     def _admit(self, request: web.BaseRequest, flight: Flight) -> None:
         endpoint = flight.endpoint
@@ -171,12 +175,7 @@ class FrontDoor:
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
         if self.local.is_draining:
-            raise ApiError(
-                503,
-                "draining",
-                "the server is shutting down and takes no new work",
-                headers=retry_headers(self._limits.retry_after_s),
-            )
+            raise self._turn_away()
         self.flights.admit(flight)
         delivery.headers[REQUEST_ID_HEADER] = flight.request_id
         try:
@@ -185,19 +184,42 @@ class FrontDoor:
             if flight.slo is not None:
                 delivery.headers.update(echo_slo(flight.slo))
             await self._relay.relay(flight, call, delivery)
+            for key in call.keys if delivery.status < 400 else ():
+                self._sticky.remember(key, flight.instance)
+            await delivery.send(self._limits.stall_timeout_s)
         finally:
             self.flights.close(flight)
-        for identifier in (call.hint, call.session):
-            if identifier is not None:
-                self._sticky.remember(identifier, flight.instance)
 
     async def _answer_broadcast(
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
     ) -> None:
-        headers = forward_headers(request.headers, flight.request_id)
-        body = await read_body(request, self._limits)
-        message = Message(request.method, request.rel_url.raw_path_qs, headers, body or None)
-        await self._broadcast.broadcast(message, delivery)
+        # Draining on request is a time to administrate; the end of this process is none.
+        if self.local.is_ending:
+            raise self._turn_away()
+        self.flights.admit(flight)
+        delivery.headers[REQUEST_ID_HEADER] = flight.request_id
+        try:
+            headers = forward_headers(request.headers, flight.request_id)
+            body = await read_body(request, self._limits)
+            message = Message(request.method, request.rel_url.raw_path_qs, headers, body or None)
+            await self._broadcast_until_cut(message, flight, delivery)
+            await delivery.send(self._limits.stall_timeout_s)
+        finally:
+            self.flights.close(flight)
+
+    async def _broadcast_until_cut(
+        self, message: Message, flight: Flight, delivery: Delivery
+    ) -> None:
+        try:
+            async with asyncio.timeout(None) as scope:
+                flight.scope = scope
+                try:
+                    await self._broadcast.broadcast(message, delivery)
+                finally:
+                    flight.scope = None
+        except TimeoutError:
+            # Nothing but the drain cuts it: each instance has a time limit of its own.
+            raise explain_drain() from None
 
     async def _answer_locally(
         self, request: web.BaseRequest, flight: Flight, delivery: Delivery
@@ -222,8 +244,19 @@ class FrontDoor:
             self.flights.move_waiting(instance.name, Cut.CRASHED)
             self._dispatcher.forget_instance(instance.name)
 
-    def _account(self, flight: Flight, outcome: str) -> None:
+    def _turn_away(self) -> ApiError:
+        return ApiError(
+            503,
+            "draining",
+            "the server is shutting down and takes no new work; try another or try again later",
+            headers=retry_headers(self._limits.retry_after_s),
+        )
+
+    def _account(self, request: web.BaseRequest, flight: Flight, outcome: str) -> None:
         slo_class = "" if flight.slo is None else flight.slo.slo_class
+        if flight.endpoint.is_promised and _is_rejected(flight, outcome):
+            # A promise that was not even made is one that was not kept.
+            slo_class = self._intake.foresee_class(request.headers, flight.grant)
         self.metrics.requests.labels(flight.endpoint.path, outcome, slo_class).inc()
         if _LOG.isEnabledFor(logging.DEBUG):
             took_s = time.monotonic() - flight.arrival_s
@@ -239,8 +272,15 @@ class FrontDoor:
                 _LOG.info("the keys file was read again")
 
 
+def _is_rejected(flight: Flight, outcome: str) -> bool:
+    """Whether it was turned away at the door, for want of room."""
+    return flight.slo is None and outcome in REJECTIONS
+
+
 def _judge_promise(flight: Flight, outcome: str) -> str:
     """What became of a promise: one word a request, so that the words add up to all requests."""
+    if _is_rejected(flight, outcome):
+        return "rejected"
     if outcome == "disconnected":
         return "cancelled"
     if outcome == "engine_4xx":

@@ -29,8 +29,8 @@ class Call:
     """What to send. `fields` is the parsed body where it may be edited, else `body` is sent.
 
     `owner` is the only instance that can answer; `friend` the one that answered under the same
-    `hint` before and should again, if it may get new work. `session` is a session id that the
-    client chose.
+    hint before and should again, if it may get new work. `keys`: under which of the client's ids
+    the instance that did it is remembered.
     """
 
     endpoint: Endpoint
@@ -43,8 +43,7 @@ class Call:
     prompt: bytes
     owner: Instance | None = None
     friend: Instance | None = None
-    hint: str | None = None
-    session: str | None = None
+    keys: tuple[bytes, ...] = ()
 
 
 class Promise:
@@ -116,11 +115,12 @@ def choose_rid(flight: Flight, instance: Instance) -> str:
     """The engine's id for the next attempt.
 
     Ours, so that no client's id can be a prefix of another's: the request id where we made it,
-    but a new one for a retry and where clients will ask for that id later.
+    but a new one for a retry and where clients will ask for that id later. The id that a front
+    door before this one made for a response stays: by it the response is asked for there.
     """
     carrier = flight.endpoint.rid
     if carrier is RidCarrier.RESPONSE:
-        return f"resp_{mint_rid(instance.tag)}"
+        return flight.kept_id or f"resp_{mint_rid(instance.tag)}"
     if carrier is RidCarrier.SESSION or flight.is_named or flight.attempts > 1:
         return mint_rid(instance.tag)
     return flight.request_id

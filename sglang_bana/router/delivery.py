@@ -54,8 +54,13 @@ class Delivery:
         """Whether the client has been told a status, so that only the stream can carry errors."""
         return self.response is not None and self.response.prepared
 
+    @property
+    def status(self) -> int:
+        """The status of the answer, as far as there is one."""
+        return 200 if self.response is None else self.response.status
+
     def answer_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Answer with a complete body."""
+        """Answer with a complete body, which `send` writes."""
         self.response = web.Response(status=status, body=body, headers=self._merge(headers))
 
     def answer_error(self, status: int, error: ErrorBody, headers: Mapping[str, str]) -> None:
@@ -66,6 +71,22 @@ class Delivery:
     def answer_refusal(self, error: ApiError) -> None:
         """Answer with an error of the front door itself."""
         self.answer_error(error.status, body_of(error), error.headers)
+
+    async def send(self, timeout_s: float) -> None:
+        """Write a whole answer out; ClientGone when nobody takes it within `timeout_s`.
+
+        A stream, and what was sent already, is left alone.
+        """
+        response = self.response
+        if response is None or self.is_started:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._guard(response.prepare(self._request))
+                await self._guard(response.write_eof())
+        except TimeoutError:
+            self._hang_up()
+            raise ClientGone from None
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Tell the client that a stream begins."""

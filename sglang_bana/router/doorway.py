@@ -7,10 +7,9 @@ import asyncio
 from aiohttp import web
 
 from sglang_bana.router.errors import ApiError, body_of, render_error
-from sglang_bana.router.protocol import make_protocol
+from sglang_bana.router.protocol import ErrorObjectProtocol
 
 RETRY_AFTER_S = 1
-FORGET_S = 1.0
 
 
 class Doorway:
@@ -18,25 +17,27 @@ class Doorway:
 
     One that has not sent a whole request head within `patience_s` is closed, since aiohttp waits
     for a first one without end, and so is one that is idle for `idle_s` between two requests. At
-    `max_connections` the one that has been silent longest makes room; where every one has asked
-    something, the new one gets a 503 and is closed.
+    `max_connections` the one that has been silent longest makes room; where there is none, the
+    new one gets a 503 and is closed.
+
+    asyncio accepts a burst of connections before it hands any of them its transport. They count
+    from their acceptance, and none of them makes room for another.
     """
 
     def __init__(self, max_connections: int, patience_s: float, idle_s: float) -> None:
         self._max_connections = max_connections
         self._patience_s = patience_s
         self._idle_s = idle_s
+        self._guests: set[asyncio.BaseProtocol] = set()
+        # Those that have asked nothing yet, the oldest first.
         self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
-        self._forgot_s = 0.0
 
     def accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """The protocol of a new connection of `server`."""
-        connected = len(server.connections)
-        if len(self._silent) > 2 * connected:
-            self._forget_closed()
-        if connected >= self._max_connections and not self._make_room():
+        if len(self._guests) >= self._max_connections and not self._make_room():
             return _Refusal(self._max_connections)
-        protocol = make_protocol(server, self._idle_s)
+        protocol = ErrorObjectProtocol(server, self._idle_s, self._forget)
+        self._guests.add(protocol)
         self._silent[protocol] = asyncio.get_running_loop().call_later(
             self._patience_s, self._close_silent, protocol
         )
@@ -44,35 +45,30 @@ class Doorway:
 
     def note_request(self, request: web.BaseRequest) -> None:
         """The connection of `request` has asked something."""
-        timer = self._silent.pop(request.protocol, None)
-        if timer is not None:
-            timer.cancel()
+        self._hear(request.protocol)
 
     def _make_room(self) -> bool:
         """Close the connection that has been silent longest; False when there is none."""
-        while self._silent:
-            protocol = next(iter(self._silent))
-            is_open = protocol.transport is not None
-            self._close_silent(protocol)
-            if is_open:
-                return True
-        return False
-
-    def _forget_closed(self) -> None:
-        """Drop connections that came and went without a word; at most once in FORGET_S."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._forgot_s < FORGET_S:
-            return
-        self._forgot_s = now_s
-        # One that was let in just now has no transport yet.
-        settled_s = now_s - FORGET_S + self._patience_s
-        for protocol, timer in list(self._silent.items()):
-            if protocol.transport is None and timer.when() < settled_s:
-                self._silent.pop(protocol).cancel()
+        oldest = next(iter(self._silent), None)
+        # Without a transport it was let in just now, as were all after it.
+        if oldest is None or oldest.transport is None:
+            return False
+        self._close_silent(oldest)
+        return True
 
     def _close_silent(self, protocol: web.RequestHandler) -> None:
-        self._silent.pop(protocol).cancel()
+        self._forget(protocol)
         protocol.force_close()
+
+    def _forget(self, protocol: web.RequestHandler) -> None:
+        """It was closed, or is about to be."""
+        self._guests.discard(protocol)
+        self._hear(protocol)
+
+    def _hear(self, protocol: web.RequestHandler) -> None:
+        timer = self._silent.pop(protocol, None)
+        if timer is not None:
+            timer.cancel()
 
 
 class _Refusal(asyncio.Protocol):

@@ -68,7 +68,8 @@ class Media(StrEnum):
 class Endpoint(msgspec.Struct, frozen=True):
     """One row. `prompt_fields` are the body fields that hold the prompt, in order.
 
-    `accepts_salt` tells whether the body may carry a `cache_salt`.
+    `accepts_salt` tells whether the body may carry a `cache_salt`, `streams` whether it is
+    answered with a stream unless the body says otherwise.
     """
 
     path: str
@@ -80,7 +81,13 @@ class Endpoint(msgspec.Struct, frozen=True):
     prompt_fields: tuple[str, ...] = ()
     accepts_salt: bool = False
     media: Media = Media.JSON
+    streams: bool = False
     reason: str = ""
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether its requests hold a prompt, and so have an SLO and a prefix to be cached."""
+        return bool(self.prompt_fields) or self.media is Media.OPAQUE
 
 
 _GET = ("GET", "HEAD")
@@ -105,6 +112,10 @@ def _openai(path: str, *prompt_fields: str) -> Endpoint:
         prompt_fields=prompt_fields,
         accepts_salt=True,
     )
+
+
+def _ollama(path: str, prompt_field: str) -> Endpoint:
+    return Endpoint(path, _POST, Kind.BALANCED, prompt_fields=(prompt_field,), streams=True)
 
 
 def _sticky(path: str, methods: tuple[str, ...]) -> Endpoint:
@@ -151,8 +162,8 @@ TABLE: tuple[Endpoint, ...] = (
         accepts_salt=True,
     ),
     _balanced("/v1/messages", _POST, "messages", rid=RidCarrier.HEADER),
-    _balanced("/api/chat", _POST, "messages"),
-    _balanced("/api/generate", _POST, "prompt"),
+    _ollama("/api/chat", "messages"),
+    _ollama("/api/generate", "prompt"),
     Endpoint("/v1/audio/transcriptions", _POST, Kind.BALANCED, media=Media.OPAQUE),
     # Embedding, scoring and text tools.
     _balanced("/v1/embeddings", _POST, "input", rid=RidCarrier.PER_ITEM),

@@ -37,6 +37,8 @@ class Flight:
 
     `is_named`: its request id is the client's, not one of ours. `is_in_time`: its first token came
     before the deadline; None where nobody can tell, because none came or it came with the rest.
+    `retry_by_s`: until when it may be sent to another instance. `kept_id`: the client's id under
+    which the engine is to keep what it makes, a session or a response.
     """
 
     request_id: str
@@ -46,7 +48,9 @@ class Flight:
     touched_s: float
     is_named: bool = False
     slo: Slo | None = None
+    retry_by_s: float = math.inf
     client_rid: str | None = None
+    kept_id: str | None = None
     rid: str = ""
     rids: tuple[str, ...] = ()
     instance: str = ""
@@ -122,6 +126,14 @@ class FlightBoard:
             return False
         return True
 
+    def find_twin(self, flight: Flight) -> str:
+        """Where its caller has another flight for the same `kept_id`; else empty. O(in flight)."""
+        for other in self._flights.values():
+            is_same = other.kept_id == flight.kept_id and other.grant.name == flight.grant.name
+            if is_same and other is not flight and other.instance:
+                return other.instance
+        return ""
+
     def move_waiting(self, instance: str, why: Cut) -> int:
         """Cut loose what waits for a first byte from `instance`; the number of requests."""
         waiting = [f for f in self if f.instance == instance and f.answered_s is None]
@@ -132,6 +144,9 @@ class FlightBoard:
     def sweep(self, now_s: float) -> None:
         """Cut loose what is past its first-byte or stall deadline. O(requests in flight)."""
         for flight in self:
+            if not flight.instance:
+                # Its body is still read, or it went to every instance: those have deadlines too.
+                continue
             quiet_s = now_s - flight.touched_s
             if flight.answered_s is None and quiet_s > self._limits.first_byte_timeout_s:
                 flight.cut_loose(Cut.FIRST_BYTE)

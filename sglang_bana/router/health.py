@@ -7,6 +7,8 @@ load reports, are asked for `/v1/loads` as well.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 
 import aiohttp
@@ -26,6 +28,8 @@ WATCH_S = 0.2
 HELD_UP_S = 0.8
 MAX_ANSWER_BYTES = 2**20
 BANA_HEADER = "x-bana-version"
+DENIED = (401, 403)
+DENIAL = "it wants another key than it is given; put the right one into --upstream-key-file"
 _READY = Message("GET", "/ready", {}, None)
 _LOADS = Message("GET", "/v1/loads?include=core", {}, None)
 
@@ -98,32 +102,55 @@ class Health:
                 instance, _READY, self._timeout_s, MAX_ANSWER_BYTES
             )
             instance.is_bana = BANA_HEADER in headers
-            # Servers without this path are ready once they answer.
-            is_ready = status in (200, 404)
-            observe = self._board.observe_ready if is_ready else self._board.observe_answer
-            observe(instance, time.monotonic())
-            if not instance.spec.load_endpoint:
-                await self._poll_loads(instance)
+            self._board.observe_life(instance, time.monotonic())
+            is_denied = not instance.spec.load_endpoint and await self._poll_loads(instance)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             # Silence is judged by the watch.
+            instance.trouble = _explain(error, self._timeout_s)
             if is_refusal(error):
-                self._board.observe_refusal(instance)
+                self._board.observe_refusal(instance, instance.trouble)
+            return
+        now_s = time.monotonic()
+        if is_denied:
+            self._board.observe_denial(instance, now_s, DENIAL)
+        elif status in (200, 404):
+            # Servers without this path are ready once they answer.
+            self._board.observe_ready(instance, now_s)
+        else:
+            self._board.observe_answer(instance, now_s, f"it answers /ready with {status}")
 
-    async def _poll_loads(self, instance: Instance) -> None:
+    async def _poll_loads(self, instance: Instance) -> bool:
+        """Take an attached server's load into the ledger; whether it denies us that instead.
+
+        Only that shows a wrong key before a client's request does: SGLang tells anybody `/ready`.
+        """
         asked_s = time.monotonic()
-        status, _, body = await self._upstream.ask(
-            instance, _LOADS, self._timeout_s, MAX_ANSWER_BYTES
-        )
         try:
-            if status != 200:
-                raise ValueError(f"/v1/loads answered {status}")
-            answer = msgspec.json.decode(body, type=LoadsAnswer)
-        except ValueError:
+            status, _, body = await self._upstream.ask(
+                instance, _LOADS, self._timeout_s, MAX_ANSWER_BYTES
+            )
+            answer = msgspec.json.decode(body, type=LoadsAnswer) if status == 200 else None
+        except (TimeoutError, msgspec.MsgspecError):
+            status, answer = 0, None
+        if answer is None:
             # What it told before is worth less with every second.
             self._ledger.drop_report(instance.name)
-            return
+            return status in DENIED
         self._sequence += 1
         self._ledger.add_report(_report(instance, answer, asked_s, self._sequence))
+        return False
+
+
+def _explain(error: Exception, timeout_s: float) -> str:
+    """Why a probe failed, for a line that a user reads while waiting."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {timeout_s:g} s"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number in errno.errorcode:
+        return os.strerror(number)
+    return f"{type(error).__name__}: {error}"
 
 
 def _report(instance: Instance, answer: LoadsAnswer, asked_s: float, sequence: int) -> LoadReport:

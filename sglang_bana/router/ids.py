@@ -17,6 +17,7 @@ import zlib
 
 _TAG_DIGITS = 8
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_MINTED_RESPONSE = re.compile(r"resp_[0-9a-f]{12}8[0-9a-f]{19}")
 
 
 def tag_of(instance: str) -> str:
@@ -38,3 +39,8 @@ def read_tag(identifier: str) -> str:
 def is_request_id(text: str) -> bool:
     """Whether a client's request id can be echoed: 1-128 visible ASCII characters."""
     return _REQUEST_ID.fullmatch(text) is not None
+
+
+def is_minted_response(text: str) -> bool:
+    """Whether a front door, this one or another before it, made this id of a response."""
+    return _MINTED_RESPONSE.fullmatch(text) is not None

@@ -14,12 +14,15 @@ from sglang_bana.config import UpstreamSpec
 from sglang_bana.router.ids import tag_of
 from sglang_bana.status import InstanceState
 
+NOBODY_LISTENS = "nobody listens at its address"
+
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Instance:
     """One instance. `http_s` and `report_s` are when it last answered and last published.
 
-    `takes_work`: its last probe said ready; one that drains or pauses is up and says no.
+    `takes_work`: its last probe said ready; one that drains or pauses is up and says no. `trouble`:
+    why it does not, in words. `is_denied`: it does not accept our key.
     """
 
     spec: UpstreamSpec
@@ -31,6 +34,8 @@ class Instance:
     failures_total: int = 0
     is_bana: bool = False
     takes_work: bool = True
+    trouble: str = ""
+    is_denied: bool = False
 
     @property
     def name(self) -> str:
@@ -93,17 +98,28 @@ class InstanceBoard:
         """The instances under suspicion."""
         return [i for i in self._instances.values() if i.state is InstanceState.SUSPECT]
 
-    def observe_answer(self, instance: Instance, now_s: float) -> None:
-        """It answered a probe, ready or not."""
+    def observe_life(self, instance: Instance, now_s: float) -> None:
+        """It answered, whatever it said."""
         instance.http_s = now_s
-        instance.takes_work = False
         if instance.state is InstanceState.DOWN:
             self._move(instance, InstanceState.STARTING)
 
+    def observe_answer(
+        self, instance: Instance, now_s: float, trouble: str = "it is not ready"
+    ) -> None:
+        """It answered a probe: it takes no work, because of `trouble`."""
+        self.observe_life(instance, now_s)
+        instance.takes_work, instance.is_denied, instance.trouble = False, False, trouble
+
+    def observe_denial(self, instance: Instance, now_s: float, trouble: str) -> None:
+        """It answered that our key is not accepted: whatever is sent there fails."""
+        self.observe_answer(instance, now_s, trouble)
+        instance.is_denied = True
+
     def observe_ready(self, instance: Instance, now_s: float) -> None:
         """It answered a probe and says that it takes work."""
-        self.observe_answer(instance, now_s)
-        instance.takes_work = True
+        self.observe_life(instance, now_s)
+        instance.takes_work, instance.is_denied, instance.trouble = True, False, ""
         if instance.state is InstanceState.STARTING:
             # Its first report may be under way still; silence counts from here.
             instance.report_s = now_s
@@ -113,8 +129,9 @@ class InstanceBoard:
         """It published a load report."""
         instance.report_s = now_s
 
-    def observe_refusal(self, instance: Instance) -> None:
-        """Nobody listens at its address."""
+    def observe_refusal(self, instance: Instance, trouble: str = NOBODY_LISTENS) -> None:
+        """Nobody listens at its address, or it cannot be reached."""
+        instance.trouble = trouble
         if instance.state in (InstanceState.UP, InstanceState.SUSPECT):
             instance.failures_total += 1
             # Its next life has given no sign yet, however long it takes to start.

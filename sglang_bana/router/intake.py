@@ -25,11 +25,12 @@ from sglang_bana.router.delivery import HOP_BY_HOP
 from sglang_bana.router.endpoints import Endpoint, Kind, Media, RidCarrier, SloCarrier
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Flight, FlightBoard
-from sglang_bana.router.ids import is_request_id, mint_rid
-from sglang_bana.router.instances import Instance
+from sglang_bana.router.ids import is_minted_response, is_request_id, mint_rid
+from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.keys import Grant
 from sglang_bana.router.slo_edge import BODY_WORDS, decide_slo, read_words
-from sglang_bana.router.sticky import StickyTable
+from sglang_bana.router.sticky import Hold, StickyTable, make_key
+from sglang_bana.status import InstanceState
 
 REQUEST_ID_HEADER = "x-request-id"
 _NOT_FORWARDED = HOP_BY_HOP | {
@@ -70,10 +71,16 @@ class Intake:
     """Reads and checks requests that go to one instance."""
 
     def __init__(
-        self, limits: LimitsConfig, rules: SloRules, flights: FlightBoard, sticky: StickyTable
+        self,
+        limits: LimitsConfig,
+        rules: SloRules,
+        board: InstanceBoard,
+        flights: FlightBoard,
+        sticky: StickyTable,
     ) -> None:
         self._limits = limits
         self._rules = rules
+        self._board = board
         self._flights = flights
         self._sticky = sticky
 
@@ -84,15 +91,18 @@ class Intake:
         fields = None
         if endpoint.media is Media.JSON and (body or request.method in ("POST", "PUT")):
             fields = parse_fields(body)
-        prompt = read_prompt(fields or {}, endpoint)
+        known = {} if fields is None else fields
+        prompt = read_prompt(known, endpoint)
         shape = Shape() if fields is None else estimate_shape(fields, endpoint, prompt)
-        if fields is not None:
-            self._salt(fields, endpoint, flight.grant)
-            self._name(request, fields, flight)
-        if endpoint.prompt_fields or endpoint.media is Media.OPAQUE:
-            words = _read_slo_words(fields or {}, endpoint.slo)
-            flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
-        hint = _read_hint(fields or {}, endpoint)
+        self._salt(known, endpoint, flight.grant)
+        self._name(request, known, flight)
+        if endpoint.is_promised:
+            self._promise(request, known, flight)
+        owner = self._find_owner(request, known, flight)
+        hint = _read_hint(known, flight)
+        keys = [] if hint is None else [hint]
+        if flight.kept_id is not None:
+            keys.append(make_key(Hold.OWNER, flight.grant.name, flight.kept_id))
         return Call(
             endpoint=endpoint,
             method=request.method,
@@ -102,18 +112,24 @@ class Intake:
             fields=fields,
             shape=shape,
             prompt=prompt,
-            owner=self._find_owner(request, endpoint, fields or {}),
-            friend=None if hint is None else self._sticky.find_exact(hint),
-            hint=hint,
-            session=_read_opened(fields or {}, endpoint),
+            owner=owner,
+            friend=None if hint is None else self._sticky.find(hint),
+            keys=tuple(keys),
         )
+
+    def foresee_class(self, headers: Mapping[str, str], grant: Grant) -> str:
+        """The SLO class of a request that is turned away before its body is read."""
+        try:
+            return decide_slo(headers, {}, grant, self._rules).slo_class
+        except ApiError:
+            return grant.slo_class or self._rules.default_class
 
     def _salt(self, fields: Fields, endpoint: Endpoint, grant: Grant) -> None:
         if grant.cache_salt is None:
             return
         if endpoint.accepts_salt:
             put_salt(fields, grant.cache_salt)
-        elif endpoint.prompt_fields:
+        elif endpoint.is_promised:
             raise ApiError(
                 400,
                 "cache_salt_unsupported",
@@ -122,18 +138,35 @@ class Intake:
             )
 
     def _name(self, request: web.BaseRequest, fields: Fields, flight: Flight) -> None:
-        """Note the client's own rid, in whose place the engine gets one of ours."""
-        field = _RID_FIELDS.get(flight.endpoint.rid)
+        """Note the client's own ids: the engine keeps one by which it is asked later, no other."""
+        carrier = flight.endpoint.rid
+        if carrier is RidCarrier.SESSION:
+            flight.kept_id = read_text(fields, "session_id")
+        field = _RID_FIELDS.get(carrier)
         own = None if field is None else read_text(fields, field)
         if own is None or not is_request_id(own):
             return
         flight.client_rid = own
+        if carrier is RidCarrier.RESPONSE and is_minted_response(own):
+            flight.kept_id = own
         if REQUEST_ID_HEADER not in request.headers:
             self._flights.rename(flight, own)
 
+    def _promise(self, request: web.BaseRequest, fields: Fields, flight: Flight) -> None:
+        words = _read_slo_words(fields, flight.endpoint.slo)
+        flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
+        flight.retry_by_s = flight.deadline_s
+        if not _is_streamed(fields, flight.endpoint):
+            # It has no first token to be late: nothing of it comes before all of it.
+            whole_s = flight.arrival_s + self._limits.first_byte_timeout_s
+            flight.retry_by_s = max(flight.deadline_s, whole_s)
+
     def _find_owner(
-        self, request: web.BaseRequest, endpoint: Endpoint, fields: Fields
+        self, request: web.BaseRequest, fields: Fields, flight: Flight
     ) -> Instance | None:
+        endpoint = flight.endpoint
+        if endpoint.rid is RidCarrier.SESSION:
+            return self._find_holder(flight)
         if endpoint.path == "/close_session":
             identifier = read_text(fields, "session_id")
         elif endpoint.kind is Kind.STICKY and endpoint.path.startswith("/v1/responses/"):
@@ -146,7 +179,7 @@ class Intake:
             identifier = None
         if identifier is None:
             return None
-        owner = self._sticky.find(identifier)
+        owner = self._sticky.find_owner(flight.grant.name, identifier)
         if owner is None:
             raise ApiError(
                 404,
@@ -156,27 +189,47 @@ class Intake:
             )
         return owner
 
+    def _find_holder(self, flight: Flight) -> Instance | None:
+        """Who has the session that is opened once more, and so has to refuse it."""
+        if flight.kept_id is None:
+            return None
+        holder = self._sticky.find(make_key(Hold.OWNER, flight.grant.name, flight.kept_id))
+        if holder is None:
+            holder = self._board.find(self._flights.find_twin(flight))
+        # What is down has lost its sessions.
+        return None if holder is None or holder.state is InstanceState.DOWN else holder
+
 
 async def read_body(request: web.BaseRequest, limits: LimitsConfig) -> bytes:
     """The whole body; ApiError when it is too large, too slow or broken."""
+    now_s = asyncio.get_running_loop().time
+    end_s = now_s() + limits.stall_timeout_s
+    body = bytearray()
     try:
-        async with asyncio.timeout(limits.stall_timeout_s):
-            return await request.read()
+        async with asyncio.timeout_at(min(now_s() + limits.body_timeout_s, end_s)) as scope:
+            while chunk := await request.content.readany():
+                body += chunk
+                if len(body) > limits.max_body_bytes:
+                    raise _refuse_size(limits)
+                scope.reschedule(min(now_s() + limits.body_timeout_s, end_s))
     except TimeoutError:
         raise ApiError(
             408, "request_timeout", "the body did not arrive in time; send it again"
-        ) from None
-    except web.HTTPRequestEntityTooLarge:
-        raise ApiError(
-            413,
-            "body_too_large",
-            f"the body exceeds {limits.max_body_bytes} bytes; send a smaller one or "
-            "raise limits.max_body_bytes",
         ) from None
     except web.RequestPayloadError as error:
         raise ApiError(
             400, "invalid_body", f"the body cannot be read: {error}; send it again"
         ) from error
+    return bytes(body)
+
+
+def _refuse_size(limits: LimitsConfig) -> ApiError:
+    return ApiError(
+        413,
+        "body_too_large",
+        f"the body exceeds {limits.max_body_bytes} bytes; send a smaller one or "
+        "raise limits.max_body_bytes",
+    )
 
 
 def forward_headers(headers: Mapping[str, str], request_id: str) -> dict[str, str]:
@@ -208,15 +261,15 @@ def _read_slo_words(fields: Fields, carrier: SloCarrier) -> dict[str, str]:
     return found[0] if found else {}
 
 
-def _read_hint(fields: Fields, endpoint: Endpoint) -> str | None:
+def _is_streamed(fields: Fields, endpoint: Endpoint) -> bool:
+    """Whether the answer comes in pieces; of an opaque body nobody knows."""
+    text = bytes(fields.get("stream", b"null"))
+    return endpoint.streams if text == b"null" else text != b"false"
+
+
+def _read_hint(fields: Fields, flight: Flight) -> bytes | None:
     """`session_id` of a generation: its requests share a prefix, but any instance can answer."""
-    if endpoint.kind is not Kind.BALANCED or "session_id" not in fields:
+    if flight.endpoint.kind is not Kind.BALANCED or "session_id" not in fields:
         return None
     session = read_text(fields, "session_id")
-    return None if session is None else f"hint:{session}"
-
-
-def _read_opened(fields: Fields, endpoint: Endpoint) -> str | None:
-    if endpoint.rid is not RidCarrier.SESSION:
-        return None
-    return read_text(fields, "session_id")
+    return None if session is None else make_key(Hold.FRIEND, flight.grant.name, session)

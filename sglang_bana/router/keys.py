@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 
 from bana.slo.errors import ConfigError, describe_unknown
-from sglang_bana.config import AuthConfig
+from sglang_bana.config import AuthConfig, expand_home
 from sglang_bana.router.endpoints import Access
 from sglang_bana.router.errors import ApiError
 
@@ -93,19 +93,20 @@ class Keyring:
         self._mtime_ns: int | None = None
         self.fault: str | None = None
         self._install(KeysFile())
-        if auth.keys_file:
-            self._load(Path(auth.keys_file))
+        self._path = expand_home(auth.keys_file) if auth.keys_file else None
+        if self._path is not None:
+            self._load(self._path)
 
     @property
     def is_open(self) -> bool:
         """Whether callers without a key may use the user endpoints."""
-        return not self._auth.api_key and not self._auth.keys_file
+        return not self._auth.api_key and self._path is None
 
     def reload(self) -> bool:
         """Take a changed keys file; a broken one keeps the old keys and sets `fault`."""
-        path = Path(self._auth.keys_file)
+        path = self._path
         try:
-            if not self._auth.keys_file or path.stat().st_mtime_ns == self._mtime_ns:
+            if path is None or path.stat().st_mtime_ns == self._mtime_ns:
                 return False
             self._load(path)
         except (ConfigError, OSError) as error:

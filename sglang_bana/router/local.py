@@ -53,14 +53,17 @@ Answer = Callable[[web.BaseRequest, Grant, Delivery], Awaitable[None]]
 
 
 class LocalAnswers:
-    """The answers by path. Probes are O(1) and touch no instance."""
+    """The answers by path. Probes are O(1) and touch no instance.
+
+    `is_draining`: no new work is taken; `is_ending`: nor ever again, because the process ends.
+    """
 
     def __init__(self, books: Ledgers, aborts: AbortQueue, limits: LimitsConfig) -> None:
         self._books = books
         self._aborts = aborts
         self._limits = limits
         self._started_s = time.monotonic()
-        self.is_draining = False
+        self.is_draining = self.is_ending = False
         self._answers: dict[str, Answer] = {
             "/livez": self._answer_alive,
             "/": self._answer_alive,
@@ -73,9 +76,9 @@ class LocalAnswers:
 
     @property
     def is_ready(self) -> bool:
-        """Whether new work is taken: not draining, and some instance is up."""
+        """Whether new work is taken: not draining, and some instance is up and lets us in."""
         return not self.is_draining and any(
-            i.state is InstanceState.UP for i in self._books.board.all()
+            i.state is InstanceState.UP and not i.is_denied for i in self._books.board.all()
         )
 
     async def answer(self, request: web.BaseRequest, flight: Flight, delivery: Delivery) -> None:
@@ -87,6 +90,9 @@ class LocalAnswers:
         """What `/bana/status` tells."""
         books = self._books
         faults = (books.keyring.fault, books.dispatcher.fault)
+        denials = (
+            f"{i.name} ({i.spec.url}): {i.trouble}" for i in books.board.all() if i.is_denied
+        )
         return FrontDoorStatus(
             version=VERSION,
             pid=os.getpid(),
@@ -97,7 +103,7 @@ class LocalAnswers:
             max_requests=self._limits.max_requests,
             routing_policy=books.dispatcher.policy_name,
             instances=self.statuses(),
-            warnings=tuple(fault for fault in faults if fault is not None),
+            warnings=(*(fault for fault in faults if fault is not None), *denials),
         )
 
     def statuses(self) -> tuple[InstanceStatus, ...]:
@@ -126,6 +132,7 @@ class LocalAnswers:
                     used_tokens=None if report is None else report.used_tokens,
                     capacity_tokens=None if report is None else report.capacity_tokens,
                     proof=None if report is None else report.proof,
+                    trouble=instance.trouble or None,
                 )
             )
         return tuple(found)
@@ -193,6 +200,6 @@ class LocalAnswers:
         delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))
 
     async def _answer_drain(self, request: web.BaseRequest, _: Grant, delivery: Delivery) -> None:
-        """POST: take no new work; DELETE: take it again. The process stays."""
-        self.is_draining = request.method == "POST"
+        """POST: take no new work; DELETE: take it again. The process stays, unless it ends."""
+        self.is_draining = request.method == "POST" or self.is_ending
         delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))

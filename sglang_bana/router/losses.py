@@ -43,12 +43,7 @@ def explain_failure(flight: Flight, instance: Instance, error: Exception) -> Los
     if flight.cut is Cut.CRASHED:
         return Lost(Loss.CRASH)
     if flight.cut is Cut.DRAIN:
-        return ApiError(
-            503,
-            "draining",
-            "the server is shutting down and its drain time is over",
-            headers=retry_headers(1.0),
-        )
+        return explain_drain()
     if flight.cut is not None:
         return ApiError(
             504, flight.cut, f"instance {instance.name} sent nothing within the server's limit"
@@ -61,6 +56,16 @@ def explain_failure(flight: Flight, instance: Instance, error: Exception) -> Los
         502,
         "bad_instance_answer",
         f"instance {instance.name} sent no valid HTTP answer: {type(error).__name__}",
+    )
+
+
+def explain_drain() -> ApiError:
+    """What is still under way when the front door ends."""
+    return ApiError(
+        503,
+        "draining",
+        "the server is shutting down and its drain time is over; try another or try again later",
+        headers=retry_headers(1.0),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -13,9 +15,24 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ErrorObjectProtocol(web.RequestHandler):
-    """One client connection; only its answers to what is no HTTP differ from aiohttp's."""
+    """One client connection; its answers to what is no HTTP differ from aiohttp's.
 
-    __slots__ = ()
+    `on_lost` is told when the connection has ended, however.
+    """
+
+    __slots__ = ("_on_lost",)
+
+    def __init__(
+        self, server: web.Server, idle_s: float, on_lost: Callable[[web.RequestHandler], None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        unlogged: Any = None
+        super().__init__(server, loop=loop, keepalive_timeout=idle_s, access_log=unlogged)
+        self._on_lost = on_lost
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._on_lost(self)
 
     def handle_error(
         self,
@@ -33,12 +50,6 @@ class ErrorObjectProtocol(web.RequestHandler):
         answer = render_answer(error)
         answer.force_close()
         return answer
-
-
-def make_protocol(server: web.Server, idle_s: float) -> ErrorObjectProtocol:
-    """The protocol of a new connection, which may be idle for `idle_s` between requests."""
-    loop = asyncio.get_running_loop()
-    return ErrorObjectProtocol(server, loop=loop, keepalive_timeout=idle_s, access_log=None)
 
 
 async def answer_expectation(request: web.Request) -> web.StreamResponse | None:

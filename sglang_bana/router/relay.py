@@ -69,7 +69,7 @@ class Relay:
                 excluded.add(instance.name)
                 # Nobody else can answer for the owner of a session.
                 is_final = call.owner is not None
-                slack_s = 0.0 if is_final else flight.deadline_s - time.monotonic()
+                slack_s = 0.0 if is_final else flight.retry_by_s - time.monotonic()
                 judge_losses(losses, slack_s)
             self._metrics.retries.labels(losses[-1]).inc()
 
@@ -77,7 +77,7 @@ class Relay:
         """The next instance; a retry waits a moment for another one to come up."""
         others = [i for i in self._board.all() if i.name not in excluded]
         patience_s = RETRY_PATIENCE_S if excluded and others else 0.0
-        end_s = min(time.monotonic() + patience_s, flight.deadline_s)
+        end_s = min(time.monotonic() + patience_s, flight.retry_by_s)
         while True:
             try:
                 return self._choose(flight, call, excluded)
@@ -155,8 +155,10 @@ class Relay:
             is_events = response.content_type == EVENT_STREAM
             if response.status >= 400:
                 await self._deliver_error(flight, response, delivery)
+            elif flight.endpoint.path in TELLS_SECRETS:
+                await self._deliver_info(flight, instance, response, delivery)
             elif response.content_length is not None and not is_events:
-                await self._deliver_whole(flight, instance, response, delivery)
+                await self._deliver_whole(flight, response, delivery)
             else:
                 await self._deliver_stream(flight, response, b"", delivery)
         except BaseException:
@@ -181,18 +183,24 @@ class Relay:
         kept = {k: v for k, v in response.headers.items() if k.lower() == "retry-after"}
         delivery.answer_error(response.status, error, kept)
 
-    async def _deliver_whole(
+    async def _deliver_info(
         self,
         flight: Flight,
         instance: Instance,
         response: aiohttp.ClientResponse,
         delivery: Delivery,
     ) -> None:
-        tells_secrets = flight.endpoint.path in TELLS_SECRETS
-        body = await read_up_to(response, MAX_INFO_BYTES if tells_secrets else WHOLE_BYTES)
-        if tells_secrets:
-            body = redact_info(body, instance.spec.secret)
-        if tells_secrets or response.content.at_eof():
+        """Whole, however it comes: secrets are taken out before the client sees anything."""
+        body = await read_up_to(response, MAX_INFO_BYTES)
+        self._mark_answered(flight)
+        told = redact_info(body, instance.spec.secret)
+        delivery.answer_whole(response.status, {"Content-Type": "application/json"}, told)
+
+    async def _deliver_whole(
+        self, flight: Flight, response: aiohttp.ClientResponse, delivery: Delivery
+    ) -> None:
+        body = await read_up_to(response, WHOLE_BYTES)
+        if response.content.at_eof():
             self._mark_answered(flight)
             delivery.answer_whole(response.status, response.headers, body)
             return

@@ -23,9 +23,7 @@ DEADLINE_S = 180.0
 def cluster(start_cluster, llama_fixture: Path) -> Iterator:
     flags = ("--model", str(llama_fixture), "--instances", "2")
     quick = ("--set", "supervisor.suspect_after_s=3", "--set", "supervisor.kill_after_s=60")
-    # A request is moved only while its first token can still be in time.
-    patient = ("--set", "slo.default_class=batch")
-    with start_cluster(*flags, *quick, *patient) as running:
+    with start_cluster(*flags, *quick) as running:
         yield running
 
 

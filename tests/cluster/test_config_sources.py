@@ -131,7 +131,7 @@ def test_reserved_variables_are_no_settings(name: str) -> None:
         ("[slo.classes.a]\nrank = 1\nttft_ms = 1\ntpot_mss = 1\n", "did you mean 'tpot_ms'?"),
         ("[launch]\nport = 70000\n", "launch.port=70000 from {path}: Expected int <= 65535"),
         ("[launch]\nport = '80'\n", "expected a number, remove the quotes"),
-        ("[launch]\nupstreams = 'http://a'\n", "expected a table or array, not text"),
+        ("[launch]\nupstreams = 'http://a'\n", "expected a table or array, not text; write"),
         ("launch = 3\n", "launch=3 is no table"),
         ("[launch\n", "no valid TOML: Expected ']' at the end of a table declaration (at line 1"),
         ("[limits]\nstall_timeout_s = nan\n", "limits.stall_timeout_s=nan"),
@@ -163,6 +163,10 @@ def test_bad_file_is_one_line_that_helps(write, toml: str, expected: str) -> Non
         ("BANA_SLO_ALLOWED_MAX_TTFT_MS", "inf", "must be a finite number"),
         ("BANA_SUPERVISOR_KILL_AFTER_S", "nan", "Expected float > 0"),
         ("BANA_ENGINE_FORCE_CPU", "maybe", "Expected bool"),
+        ("BANA_AUTH_API_KEY", "", "auth.api_key from BANA_AUTH_API_KEY is empty"),
+        ("BANA_AUTH_ADMIN_API_KEY", "", "auth.admin_api_key from BANA_AUTH_ADMIN_API_KEY is empty"),
+        ("BANA_AUTH_KEYS_FILE", "", "auth.keys_file from BANA_AUTH_KEYS_FILE is empty"),
+        ("BANA_LAUNCH_UPSTREAM_KEYS_FILE", "", "is empty; give a value or leave it out"),
     ],
 )
 def test_bad_variable_is_one_line_that_helps(variable: str, text: str, expected: str) -> None:
@@ -175,8 +179,10 @@ def test_bad_variable_is_one_line_that_helps(variable: str, text: str, expected:
         ("launch.port", "has no '='"),
         ("launch.prot=1", "did you mean 'port'?"),
         ("port=1", "unknown section 'port'"),
-        ("slo.classes.batch.rank.x=1", "holds no further keys"),
+        ("slo.classes.batch.rank.x=1", "holds no further keys; end the name there"),
         ("launch.port.x=1", "unknown"),
+        ("auth.api_key=", "auth.api_key from --set auth.api_key is empty"),
+        ("auth.keys_file=", "is empty; give a value or leave it out"),
     ],
 )
 def test_bad_set_is_one_line_that_helps(entry: str, expected: str) -> None:
@@ -207,3 +213,28 @@ def test_secrets_are_masked_wherever_values_are_shown() -> None:
     assert loaded.shown()["auth.api_key"] == MASK
     assert loaded.shown()["auth.admin_api_key"] == ""
     assert "top-secret" not in repr(loaded.changed())
+
+
+def test_what_others_of_this_project_set_is_no_setting() -> None:
+    assert load(env={"BANA_CI_CACHE": "/ci", "BANA_API_KEY": "k"}).config == BanaConfig()
+
+
+def test_an_empty_word_of_the_environment_opens_no_lock(write) -> None:
+    toml = write("[auth]\napi_key = 'from-the-file'\n")
+    assert "BANA_AUTH_API_KEY is empty" in refusal(toml, env={"BANA_AUTH_API_KEY": ""})
+    # Settings that lock nothing may be emptied.
+    assert load(env={"BANA_LAUNCH_RUN_DIR": ""}).config.launch.run_dir == ""
+
+
+def test_lists_are_replaced_and_mappings_are_merged(write) -> None:
+    toml = write(
+        "[launch]\nupstreams = ['http://a', 'http://b']\n"
+        "[slo.classes.gold]\nrank = 9\nttft_ms = 1\ntpot_ms = 1\n"
+    )
+    env = {
+        "BANA_LAUNCH_UPSTREAMS": '["http://c"]',
+        "BANA_SLO_CLASSES": '{"tin": {"rank": 0, "ttft_ms": 1, "tpot_ms": 1}}',
+    }
+    loaded = load(toml, env=env).config
+    assert loaded.launch.upstreams == ("http://c",)
+    assert {"gold", "tin", "batch"} <= set(loaded.slo.classes)

@@ -65,7 +65,8 @@ def test_sglang_arguments_come_last_and_replace_ours(tmp_path: Path) -> None:
     assert "--mem-fraction-static" in argv
 
 
-def test_instances_on_cores_share_the_memory(tmp_path: Path) -> None:
+def test_instances_on_cores_share_the_memory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     sets = ("launch.instances=2", 'launch.sglang_args=["--tp-size","2"]')
     with plan(tmp_path, *sets) as launch:
         command = list_commands(launch.blueprint, launch.run_dir)[0]
@@ -157,3 +158,12 @@ def test_a_command_is_printed_as_a_shell_would_take_it(tmp_path: Path) -> None:
         command = list_commands(launch.blueprint, launch.run_dir)[0]
     assert command.format_line().endswith("--chat-template 'a b'")
     assert msgspec.json.decode(msgspec.json.encode(command))["argv"] == list(command.argv)
+
+
+def test_more_ranks_than_cores_are_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    sets = ('launch.sglang_args=["--tp-size","64"]',)
+    with pytest.raises(ConfigError, match="64 ranks needs as many cores"), plan(tmp_path, *sets):
+        pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bana.slo.errors import ConfigError
@@ -42,6 +42,13 @@ def test_too_few_cores_are_shared_and_that_is_said() -> None:
     assert "at most 1 --instances" in placement.warnings[0]
 
 
+def test_more_ranks_of_an_instance_than_cores_are_refused() -> None:
+    assert place(4, 0, 3, 4).on_cpu
+    refused = r"64 ranks needs as many cores, usable are 2 \(0-1\); lower SGLang's --tp-size"
+    with pytest.raises(ConfigError, match=refused):
+        place(2, 0, 1, 64)
+
+
 def test_gpus_are_dealt_out_and_never_shared() -> None:
     placement = place(8, 4, 2, 2)
     assert [share.gpus for share in placement.shares] == [("0", "1"), ("2", "3")]
@@ -73,6 +80,7 @@ def test_visible_devices_are_read_as_cuda_does(count, visible, expected) -> None
 
 @given(st.integers(1, 96), st.integers(1, 12), st.integers(1, 4))
 def test_every_rank_has_a_core_and_none_is_shared_without_need(cores, instances, ranks) -> None:
+    assume(ranks <= cores)
     placement = place(cores, 0, instances, ranks)
     slots = [rank for share in placement.shares for rank in share.cores]
     assert len(slots) == instances * ranks

@@ -9,12 +9,14 @@ import pytest
 
 from bana.slo.errors import ConfigError
 from sglang_bana.cluster import preflight
+from sglang_bana.cluster.placement import Demand
 from sglang_bana.cluster.preflight import (
     available_bytes,
     check_launch,
     check_memory,
     check_model,
     describe_model_doubt,
+    estimate_memory,
     measure_weights,
     raise_open_files,
 )
@@ -65,8 +67,18 @@ def test_misspelt_embedded_model_is_doubted_not_refused() -> None:
 
 def test_more_instances_than_memory_are_refused(tmp_path: Path) -> None:
     assert available_bytes() > 0
-    with pytest.raises(ConfigError, match=r"100000 instances .* GiB are free|free are"):
-        check_memory(str(tmp_path), 100_000)
+    with pytest.raises(ConfigError, match=r"100000 instances of .* free are .* fewer --instances$"):
+        check_memory(str(tmp_path), Demand(100_000, 1))
+
+
+def test_every_rank_takes_memory(tmp_path: Path, monkeypatch) -> None:
+    one, two = (estimate_memory(Demand(1, ranks)) for ranks in (1, 2))
+    assert one < two < 2 * one
+    assert estimate_memory(Demand(3, 2)) == 3 * two
+    monkeypatch.setattr(preflight, "available_bytes", lambda: one)
+    check_memory(str(tmp_path), Demand(1, 1))
+    with pytest.raises(ConfigError, match=r"1 instances of 2 ranks of .* lower SGLang's --tp-size"):
+        check_memory(str(tmp_path), Demand(1, 2))
 
 
 def test_memory_that_only_caches_files_is_free(tmp_path: Path, monkeypatch) -> None:

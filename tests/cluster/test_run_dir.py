@@ -13,6 +13,7 @@ from sglang_bana.cluster.control import find_live_run
 from sglang_bana.cluster.procfs import is_same_process, read_start_ticks
 from sglang_bana.cluster.run_dir import (
     KEPT_RUNS,
+    OWN,
     RunDir,
     choose_run_dir,
     is_live,
@@ -145,7 +146,7 @@ def test_without_a_run_the_next_step_is_told(tmp_path: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with pytest.raises(ConfigError, match="start one with `bana launch`"):
         find_live_run(None, environ)
-    with pytest.raises(ConfigError, match="no readable state"):
+    with pytest.raises(ConfigError, match=r"no readable state\.json; name the folder"):
         find_live_run(str(tmp_path), environ)
     write_run(tmp_path / "r", os.getpid(), 1)
     with pytest.raises(ConfigError, match="has ended"):
@@ -183,3 +184,52 @@ def test_only_the_newest_ended_runs_keep_their_logs(tmp_path: Path) -> None:
     remove_old_runs(tmp_path)
     left = {run.root.name for run in list_runs(tmp_path)}
     assert left == {f"r{number}" for number in range(3, KEPT_RUNS + 3)} | {"live"}
+
+
+OURS = ("control.key", "front-door.json", "instance-0.json", "instance-12.json.pending")
+OTHERS = ("thesis", "notes.json", "instance-0.json.bak", "instance-x.load", "my.tmp", "control_key")
+
+
+def fill(run: RunDir) -> None:
+    for name in (*OURS, *OTHERS, "instance-0.load"):
+        (run.root / name).write_text("precious")
+    (run.root / "instance-0.tmp").mkdir()
+    (run.root / "instance-0.tmp" / "socket").touch()
+    (run.root / "folder.tmp").mkdir()
+    (run.root / "folder.tmp" / "thesis").write_text("precious")
+
+
+def test_only_names_of_ours_are_removed_from_a_run_directory(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", 1, 1)
+    fill(run)
+    run.remove_leftovers()
+    left = {path.name for path in run.root.iterdir()}
+    assert left == {*OTHERS, "folder.tmp", "state.json", "logs"}
+    assert (run.root / "folder.tmp" / "thesis").read_text() == "precious"
+    # The next run in it spares them as well.
+    run.create()
+    assert {path.name for path in run.root.iterdir()} == left
+
+
+def test_an_old_run_goes_whole_and_what_is_not_its_own_stays(tmp_path: Path) -> None:
+    mixed, own = write_run(tmp_path / "mixed", 1, 1), write_run(tmp_path / "own", 1, 1)
+    (own.root / "logs" / "instance-0.log").touch()
+    fill(mixed)
+    for run in (mixed, own):
+        run.remove()
+    assert {path.name for path in mixed.root.iterdir()} == {*OTHERS, "folder.tmp"}
+    assert not own.root.exists()
+
+
+def test_what_a_run_writes_bears_names_of_ours(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    written = [
+        run.key_file,
+        run.spec_file("front-door"),
+        run.spec_file("instance-255"),
+        Path(run.load_endpoint("instance-0").removeprefix("ipc://")),
+        leftovers.temporary_folder(run.root, "instance-0"),
+        leftovers.temporary_folder(run.root, "front-door"),
+    ]
+    assert all(OWN.fullmatch(path.name) for path in written)
+    assert all(path.parent == run.root for path in written)

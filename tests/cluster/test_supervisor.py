@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -111,6 +112,50 @@ def test_term_drains_the_front_door_before_the_instances(launched) -> None:
         assert sorted(ends[2:]) == ["instance-0 terminated", "instance-1 terminated"]
         assert cluster.state()["phase"] == "stopped"
         assert {path.name for path in cluster.run.iterdir()} == {"state.json", "logs"}
+
+
+def is_refused(url: str) -> bool:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=DEADLINE_S).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_clients_are_refused_once_the_front_door_has_ended(launched) -> None:
+    with launched("supervisor.stop_timeout_s=120", instance_0={"deaf": True}) as cluster:
+        cluster.wait_phase("ready")
+        url = cluster.state()["url"]
+        cluster.process.terminate()
+        wait_until(lambda: is_refused(url), cluster.said)
+        assert "front-door drained" in cluster.events()
+        # The instance is still being waited for.
+        assert cluster.process.poll() is None
+        assert cluster.kept("instance-0")["pid"] is not None
+        cluster.process.terminate()
+        assert cluster.wait_gone() == 0
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_the_example_for_users_carries_the_key_that_they_need(
+    launched, tmp_path: Path, by_file: bool
+) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.touch()
+    lock = f"auth.keys_file={keys}" if by_file else "auth.api_key=hunter2"
+    with launched(lock) as cluster:
+        cluster.wait_phase("ready")
+        wait_until(lambda: "    curl " in cluster.said(), cluster.said)
+        assert '-H "Authorization: Bearer $BANA_API_KEY"' in cluster.said()
+        assert "hunter2" not in cluster.said()
+
+
+def test_an_open_server_is_shown_without_a_key(launched) -> None:
+    with launched() as cluster:
+        cluster.wait_phase("ready")
+        wait_until(lambda: "    curl " in cluster.said(), cluster.said)
+        assert "Authorization" not in cluster.said()
 
 
 def test_second_signal_ends_a_long_drain(launched, monkeypatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bana.slo.routing import (
@@ -54,6 +54,7 @@ def _build(name: str) -> RoutingPolicy:
 
 
 @pytest.mark.parametrize("name", ROUTING.names())
+@settings(deadline=None)
 @given(view=routing_views(), now_s=st.floats(0, 1e9), seed=st.integers(0, 2**32))
 def test_it_chooses_from_the_view_and_says_why(
     name: str, view: RoutingView, now_s: float, seed: int
@@ -65,6 +66,7 @@ def test_it_chooses_from_the_view_and_says_why(
 
 
 @pytest.mark.parametrize("name", ROUTING.names())
+@settings(deadline=None)
 @given(view=routing_views(), now_s=st.floats(0, 1e9), seed=st.integers(0, 2**32))
 def test_equal_inputs_give_equal_answers(
     name: str, view: RoutingView, now_s: float, seed: int

@@ -12,13 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
 
 from bana.eval.stub import RunningStub, StubSettings, run_stub
 from sglang_bana.config import BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
@@ -115,6 +116,8 @@ class Reply:
 
 def listen() -> socket.socket:
     listener = socket.socket()
+    # Small, so that a client that takes nothing is felt at once; accepted sockets inherit it.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32_768)
     listener.bind(("127.0.0.1", 0))
     listener.listen(1024)
     return listener
@@ -123,7 +126,8 @@ def listen() -> socket.socket:
 def make_spec(
     stubs: Sequence[tuple[str, str]], config: BanaConfig, fd: int, run_dir: Path, **upstream: Any
 ) -> FrontDoorSpec:
-    specs = tuple(UpstreamSpec(name, url, secret=SECRET, **upstream) for name, url in stubs)
+    own = {"secret": SECRET, **upstream}
+    specs = tuple(UpstreamSpec(name, url, **own) for name, url in stubs)
     return FrontDoorSpec(config, specs, fd, str(run_dir), os.getpid(), CONTROL)
 
 
@@ -173,15 +177,50 @@ async def open_door(
 
 
 @contextlib.asynccontextmanager
-async def open_door_on(tmp_path: Path, url: str) -> AsyncIterator[Harness]:
-    """A front door in this event loop on one attached server elsewhere."""
+async def open_door_before(
+    tmp_path: Path,
+    pairs: Sequence[tuple[str, str]],
+    upstream: Mapping[str, Any] | None = None,
+    states: Mapping[str, str] | None = None,
+    **tables: object,
+) -> AsyncIterator[Harness]:
+    """A front door in this event loop before servers that run already, once all are up.
+
+    `states` says what to wait for instead.
+    """
     listener = listen()
     own = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    spec = make_spec([("far", url)], BanaConfig(), listener.detach(), tmp_path, local=False)
+    config = parse_config(tables)
+    spec = make_spec(pairs, config, listener.detach(), tmp_path, **(upstream or {}))
     async with run_door(spec) as running, open_client() as client:
         harness = Harness(own, client, (), running=running)
-        await harness.wait_states(far="up")
+        await harness.wait_states(**(states or {name: "up" for name, _ in pairs}))
         yield harness
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def serve(**handlers: Handler) -> AsyncIterator[str]:
+    """The URL of a server in this event loop: `flush_cache=…` answers `/flush_cache`.
+
+    Whatever else it is asked it answers with an empty object.
+    """
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        handler = handlers.get(request.path.strip("/").replace("/", "_"))
+        return web.json_response({}) if handler is None else await handler(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager
@@ -235,8 +274,22 @@ def door(tmp_path: Path) -> Callable[..., contextlib.AbstractAsyncContextManager
 
 @pytest.fixture
 def door_on(tmp_path: Path) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
-    """`door_on(url)`: see `open_door_on`."""
-    return lambda url: open_door_on(tmp_path, url)
+    """`door_on(url)`: a front door before one attached server, called far."""
+    return lambda url: open_door_before(tmp_path, [("far", url)], {"local": False})
+
+
+@pytest.fixture
+def door_before(
+    tmp_path: Path,
+) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
+    """`door_before(pairs, **config tables)`: see `open_door_before`."""
+    return lambda pairs, **options: open_door_before(tmp_path, pairs, **options)
+
+
+@pytest.fixture
+def serving() -> Callable[..., contextlib.AbstractAsyncContextManager[str]]:
+    """`serving(flush_cache=handler)`: see `serve`."""
+    return serve
 
 
 @pytest.fixture

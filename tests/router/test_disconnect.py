@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -140,3 +142,39 @@ def test_callers_abort_their_own_requests_by_their_own_names(door: Door) -> None
             posting.cancel()
 
     asyncio.run(run())
+
+
+def test_a_client_that_never_takes_its_whole_answer_is_cut_off(door: Door) -> None:
+    async def run() -> None:
+        limits = {"stall_timeout_s": 0.5, "max_requests": 1}
+        async with door(StubSettings(name="a", chunks=400_000), limits=limits) as front:
+            host, port = front.url.removeprefix("http://").split(":")
+            body = json.dumps(HELLO)
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            with socket.socket() as deaf:
+                # No more than this reaches it unread.
+                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                deaf.connect((host, int(port)))
+                deaf.sendall((head + body).encode())
+                await front.wait_until(lambda: [r.outcome for r in front.seen(CHAT)] == ["ok"])
+                # While it is written it is a request in flight …
+                assert (await front.post(CHAT, HELLO)).code == "overloaded"
+                # … and no longer than the stall deadline allows.
+                await front.wait_until(lambda: len(front.running.door.flights) == 0)
+                received = await asyncio.to_thread(_drain, deaf)
+                assert received < 400_000
+            assert (await front.post("/v1/tokenize", {})).status == 200
+
+    asyncio.run(run())
+
+
+def _drain(client: socket.socket) -> int:
+    """How many bytes still come."""
+    client.settimeout(30.0)
+    received = 0
+    try:
+        while chunk := client.recv(65_536):
+            received += len(chunk)
+    except ConnectionError:
+        pass
+    return received

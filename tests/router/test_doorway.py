@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -67,9 +68,63 @@ def test_those_that_never_asked_make_room_for_those_that_do(door: Door) -> None:
     asyncio.run(run())
 
 
+def test_a_burst_beyond_the_bound_is_answered_at_once_and_bounded(door: Door) -> None:
+    async def run() -> None:
+        async with door(limits={"max_connections": 4}) as front:
+            host, port = front.url.removeprefix("http://").split(":")
+            loop = asyncio.get_running_loop()
+            # The kernel connects them while this loop stands still, which then accepts all in one.
+            burst = [socket.create_connection((host, int(port))) for _ in range(20)]
+            for client in burst:
+                client.sendall(PING)
+                client.setblocking(False)
+            async with asyncio.timeout(PATIENCE_S):
+                heads = await asyncio.gather(*(loop.sock_recv(c, 12) for c in burst))
+            # The harness keeps a connection of its own.
+            assert sorted(heads) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"] * 17
+            for client in burst:
+                client.close()
+
+            async def has_room() -> bool:
+                return bool((await front.post(CHAT, HELLO)).status == 200)
+
+            await front.wait_until(has_room)
+
+    asyncio.run(run())
+
+
+class _Line(asyncio.Transport):
+    """A transport that carries nothing."""
+
+    def close(self) -> None: ...
+
+
+def test_none_of_a_burst_makes_room_for_another() -> None:
+    async def run() -> None:
+        doorway = Doorway(max_connections=2, patience_s=PATIENCE_S, idle_s=PATIENCE_S)
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            doorway.note_request(request)
+            return web.Response(text="here")
+
+        server = web.Server(answer)
+        # As asyncio does it: protocols first, transports later.
+        protocols = [doorway.accept(server) for _ in range(4)]
+        assert [isinstance(p, web.RequestHandler) for p in protocols] == [True, True, False, False]
+        # One that is gone before it said anything leaves its place to one other.
+        gone = protocols[0]
+        gone.connection_made(_Line())
+        gone.connection_lost(None)
+        later = [doorway.accept(server) for _ in range(2)]
+        assert [isinstance(p, web.RequestHandler) for p in later] == [True, False]
+        await server.shutdown(1.0)
+
+    asyncio.run(run())
+
+
 def test_only_a_connection_that_stays_silent_is_closed() -> None:
     async def run() -> None:
-        doorway = Doorway(max_connections=10, patience_s=0.3, idle_s=PATIENCE_S)
+        doorway = Doorway(max_connections=10, patience_s=0.5, idle_s=PATIENCE_S)
 
         async def answer(request: web.BaseRequest) -> web.Response:
             doorway.note_request(request)
@@ -82,10 +137,13 @@ def test_only_a_connection_that_stays_silent_is_closed() -> None:
         spoken, speaker = await asyncio.open_connection("127.0.0.1", port)
         silent, mute = await asyncio.open_connection("127.0.0.1", port)
         ask = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-        speaker.write(ask)
         async with asyncio.timeout(PATIENCE_S):
-            assert await spoken.readuntil(b"here")
-            assert await silent.read() == b""
+            ending = asyncio.create_task(silent.read())
+            while not ending.done():
+                speaker.write(ask)
+                assert await spoken.readuntil(b"here")
+                await asyncio.sleep(0.05)
+            assert ending.result() == b""
             speaker.write(ask)
             assert await spoken.readuntil(b"here")
         speaker.close()

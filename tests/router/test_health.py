@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.client_reqrep import ConnectionKey
 
-from bana.eval.stub import Fault, StubSettings
+from bana.eval.stub import Fault, StubSettings, run_stub
 from bana.slo.errors import ConfigError
 from sglang_bana.config import UpstreamSpec
 from sglang_bana.router.instances import InstanceBoard
@@ -206,3 +208,77 @@ def test_an_instance_that_says_no_gets_no_work_while_another_says_yes() -> None:
     assert board.usable() == [first, second]
     board.observe_ready(first, 3.0)
     assert board.usable() == [first]
+
+
+def test_a_server_that_denies_our_key_is_not_ready_and_the_remedy_is_told(
+    door_before: Door,
+) -> None:
+    async def run() -> None:
+        async with (
+            run_stub(StubSettings(name="far", secret="another")) as stub,
+            door_before([("far", stub.url)], states={"far": "starting"}) as front,
+        ):
+
+            async def is_told() -> bool:
+                return bool((await front.status())["warnings"])
+
+            await front.wait_until(is_told)
+            status = await front.status()
+            assert "--upstream-key-file" in status["warnings"][0]
+            assert stub.url in status["warnings"][0]
+            assert status["instances"][0]["trouble"] in status["warnings"][0]
+            assert (await front.get("/readyz")).status == 503
+            stub.server.settings = StubSettings(name="far")
+            await front.wait_states(far="up")
+            assert (await front.status())["warnings"] == []
+            assert (await front.get("/readyz")).status == 200
+            # A key that is taken back later.
+            stub.server.settings = StubSettings(name="far", secret="another")
+            await front.wait_until(is_told)
+            assert (await front.get("/readyz")).status == 503
+            assert (await front.post(CHAT, HELLO)).code == "instance_refused_key"
+
+    asyncio.run(run())
+
+
+def test_why_a_server_takes_no_work_is_told(door_before: Door) -> None:
+    async def run() -> None:
+        with socket.socket() as nobody:
+            # Bound and not listening: connections are refused.
+            nobody.bind(("127.0.0.1", 0))
+            away = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+            async with (
+                run_stub(StubSettings(name="late", is_ready=False)) as stub,
+                door_before(
+                    [("away", away), ("late", stub.url)],
+                    states={"away": "starting", "late": "starting"},
+                ) as front,
+            ):
+
+                async def are_told() -> bool:
+                    told = [i["trouble"] for i in (await front.status())["instances"]]
+                    return told == ["Connection refused", "it answers /ready with 503"]
+
+                await front.wait_until(are_told)
+
+    asyncio.run(run())
+
+
+def test_loads_that_nobody_can_read_end_no_front_door(door_before: Door, serving: Door) -> None:
+    async def run() -> None:
+        asked: list[str] = []
+
+        async def tell(_: web.Request) -> web.StreamResponse:
+            asked.append("loads")
+            return web.Response(text="<html>")
+
+        rules = {"suspect_after_s": 2.0}
+        async with (
+            serving(v1_loads=tell) as url,
+            door_before([("a", url)], supervisor=rules) as front,
+        ):
+            await front.wait_until(lambda: len(asked) > 2)
+            assert not front.running.background.done()
+            await front.wait_states(a="up")
+
+    asyncio.run(run())

@@ -201,3 +201,33 @@ def test_a_broken_keys_file_is_refused_at_start(tmp_path: Path, text: str, part:
 def test_a_missing_keys_file_is_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         _keyring(keys_file=str(tmp_path / "none.toml"))
+
+
+def test_a_keys_file_may_be_named_from_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _write_keys(tmp_path / "keys.toml", first="k1")
+    ring = _keyring(keys_file="~/keys.toml")
+    assert ring.identify("Bearer k1", None).name == "first"
+    _write_keys(tmp_path / "keys.toml", second="k2")
+    os.utime(tmp_path / "keys.toml", ns=(1, 1))
+    assert ring.reload()
+    assert ring.identify("Bearer k2", None).name == "second"
+
+
+def test_audio_of_a_key_with_its_own_cache_is_refused(door: Door, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'[[keys]]\nname = "t"\nsha256 = "{_sha("k")}"\ncache_salt = "t-salt"\n')
+
+    async def run() -> None:
+        async with door(auth={"keys_file": str(keys)}) as front:
+            path = "/v1/audio/transcriptions"
+            sent = {**_bearer("k"), "Content-Type": "multipart/form-data; boundary=x"}
+            reply = await front.post(path, b"--x--\r\n", sent)
+            assert (reply.status, reply.code) == (400, "cache_salt_unsupported")
+            assert not front.seen(path)
+            # What holds no prompt is cached by nobody.
+            assert (await front.post("/v1/tokenize", {}, _bearer("k"))).status == 200
+
+    asyncio.run(run())

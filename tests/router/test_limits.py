@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -14,6 +14,7 @@ from yarl import URL
 
 from bana.eval.stub import Fault, StubSettings
 
+PATIENCE_S = 30.0
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 Door = Callable[..., AbstractAsyncContextManager[Any]]
@@ -74,6 +75,49 @@ def test_a_body_that_cannot_be_unpacked_is_a_400(door: Door) -> None:
         async with door() as front:
             reply = await front.post(CHAT, b"no gzip", {"Content-Encoding": "gzip"})
             assert (reply.status, reply.code) == (400, "invalid_body")
+
+    asyncio.run(run())
+
+
+def test_a_body_that_stands_still_gives_its_place_back(door: Door) -> None:
+    async def run() -> None:
+        limits = {"body_timeout_s": 0.3, "max_requests": 1}
+        async with door(limits=limits) as front, asyncio.timeout(PATIENCE_S):
+            host, port = front.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode()
+            )
+            await front.wait_until(lambda: len(front.running.door.flights) == 1)
+            assert (await front.post(CHAT, HELLO)).code == "overloaded"
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 408 ")
+            assert b"x-bana-error: request_timeout" in head
+            assert (await front.post(CHAT, HELLO)).status == 200
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_body_that_comes_slowly_is_read_whole(door: Door) -> None:
+    async def send() -> AsyncIterator[bytes]:
+        for piece in [b'{"messages": [', *[b" "] * 6, b"]}"]:
+            yield piece
+            await asyncio.sleep(0.25)
+
+    async def run() -> None:
+        # Its pieces take longer together than any pause may.
+        async with door(limits={"body_timeout_s": 1.2}) as front:
+            headers = {"Content-Type": "application/json"}
+            async with front.client.post(front.url + CHAT, data=send(), headers=headers) as reply:
+                assert reply.status == 200
+            (seen,) = front.seen(CHAT)
+            assert seen.body["messages"] == []
+        limits = {"body_timeout_s": 1.2, "stall_timeout_s": 0.6}
+        async with door(limits=limits) as front:
+            late = front.client.post(front.url + CHAT, data=send())
+            async with late as reply:
+                assert reply.status == 408
 
     asyncio.run(run())
 

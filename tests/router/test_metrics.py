@@ -90,3 +90,29 @@ def test_reasons_of_a_talkative_policy_are_capped() -> None:
     assert len(reasons) == MAX_REASONS + 1
     assert metrics.cap_reason("because-0") == "because-0"
     assert metrics.cap_reason("because-999") == "other"
+
+
+def test_requests_turned_away_are_promises_that_were_not_kept(door: Door) -> None:
+    async def run() -> None:
+        hanging = StubSettings(name="a", fault=Fault.HANG)
+        async with door(hanging, limits={"max_requests": 1}) as front:
+            full = asyncio.create_task(front.post(CHAT, HELLO))
+            await front.wait_until(lambda: front.seen(CHAT))
+            for headers in ({}, {"x-bana-slo-class": "batch"}, {"x-bana-slo-class": "none such"}):
+                assert (await front.post(CHAT, STREAM, headers)).status == 429
+            # No prompt, no promise.
+            assert (await front.post("/v1/tokenize", {})).status == 429
+            full.cancel()
+            front.running.door.local.is_draining = True
+            assert (await front.post(CHAT, STREAM)).code == "draining"
+            samples = await _scrape(front)
+            rejected = dict.fromkeys(("standard", "batch"), 0.0)
+            for name in rejected:
+                labels = {"slo_class": name, "outcome": "rejected"}
+                rejected[name] = _value(samples, "bana_slo_outcome_total", **labels)
+            # Two under the default, whose own class was unusable or not named, and one draining.
+            assert rejected == {"standard": 3, "batch": 1}
+            turned = {"endpoint": CHAT, "slo_class": "batch", "outcome": "overloaded"}
+            assert _value(samples, "bana_requests_total", **turned) == 1
+
+    asyncio.run(run())

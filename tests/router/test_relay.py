@@ -149,13 +149,42 @@ def test_a_retry_waits_a_moment_for_another_instance(door: Door) -> None:
     asyncio.run(run())
 
 
-def test_no_retry_when_no_slack_is_left(door: Door) -> None:
+def test_a_stream_is_not_retried_when_no_slack_is_left(door: Door) -> None:
     async def run() -> None:
         broken = _stub("a", fault=Fault.CLOSE_EARLY)
         async with door(broken, _stub("b"), routing={"policy": "round_robin"}) as front:
-            reply = await front.post(CHAT, HELLO, {"x-slo-ttft-ms": "1"})
+            reply = await front.post(CHAT, STREAM, {"x-slo-ttft-ms": "1"})
             assert (reply.status, reply.code) == (503, "instance_lost")
             assert "Retry-After" in reply.headers
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (CHAT, HELLO, 200),
+        (CHAT, {**HELLO, "stream": False}, 200),
+        ("/generate", {"text": "hi"}, 200),
+        ("/api/chat", {**HELLO, "stream": False}, 200),
+        # Ollama streams unless told not to.
+        ("/api/chat", HELLO, 503),
+    ],
+)
+def test_a_whole_answer_is_retried_as_long_as_it_is_waited_for(
+    door: Door, path: str, body: dict[str, Any], status: int
+) -> None:
+    async def run() -> None:
+        broken = _stub("a", fault=Fault.CLOSE_EARLY)
+        async with door(broken, _stub("b"), routing={"policy": "round_robin"}) as front:
+            reply = await front.post(path, body, {"x-slo-ttft-ms": "1"})
+            assert reply.status == status
+        limits = {"first_byte_timeout_s": 0.001}
+        async with door(
+            broken, _stub("b"), routing={"policy": "round_robin"}, limits=limits
+        ) as front:
+            reply = await front.post(path, body, {"x-slo-ttft-ms": "1"})
+            assert reply.status in (503, 504)
 
     asyncio.run(run())
 

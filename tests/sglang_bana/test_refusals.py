@@ -69,6 +69,16 @@ def test_flag_is_refused_by_name(field: str) -> None:
     assert "sesame" not in str(caught.value)
 
 
+NEXT_STEPS = ("leave it out", "use `bana launch", "with `bana launch", "set bana's")
+
+
+@pytest.mark.parametrize("field", sorted(REFUSED))
+def test_refusals_tell_what_to_do_instead(field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        refuse_unsupported(arguments(**{field: REFUSED[field]}))
+    assert any(step in str(caught.value) for step in NEXT_STEPS)
+
+
 def test_speculation_is_refused_on_the_cpu_only() -> None:
     speculative = arguments(speculative_algorithm="EAGLE")
     refuse_unsupported(speculative)

@@ -115,6 +115,46 @@ CASES = (
         "get_key_buffer",
         "def changed(self, layer_id): return self.k_buffer[layer_id]",
     ),
+    (
+        "a collection of another kind",
+        "scheduler",
+        "sglang.srt.arg_groups.choices",
+        "",
+        "ATTENTION_BACKEND_CHOICES",
+        "changed = 3",
+    ),
+    (
+        "a header that is not honoured",
+        "main",
+        "sglang.srt.entrypoints.request_headers",
+        "",
+        "_HEADER_OVERRIDES",
+        "changed = {}",
+    ),
+    (
+        "a batch whose ids are not counted",
+        "main",
+        "sglang.srt.managers.io_struct",
+        "GenerateReqInput",
+        "_normalize_rid",
+        "def changed(self, num): self.rid = [self.rid] * num",
+    ),
+    (
+        "a response under an id of its own",
+        "main",
+        "sglang.srt.entrypoints.openai.protocol",
+        "ResponsesResponse",
+        "from_request",
+        "@classmethod\ndef changed(cls, request, *rest): return cls(id='x')",
+    ),
+    (
+        "messages that skip the headers",
+        "main",
+        "sglang.srt.entrypoints.openai.serving_chat",
+        "OpenAIServingChat",
+        "_convert_to_internal_request",
+        "def changed(self, request, raw_request=None): pass",
+    ),
 )
 INERT = """
 import json

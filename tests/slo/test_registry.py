@@ -115,3 +115,17 @@ def test_an_entry_with_unusable_options_names_its_distribution(site: Path) -> No
     _install(site, "loose", "loose = loose_module:entry", text)
     with pytest.raises(ConfigError, match=r"'loose' of loose failed to load.*must be a dataclass"):
         REGISTRY.create("loose")
+
+
+@pytest.mark.parametrize("name", ["plain", "own", "moody", "bare", "nothing"])
+def test_every_refusal_of_a_policy_lists_the_known_ones(site: Path, name: str) -> None:
+    text = "from bana.slo.registry import PolicyEntry\nentry = PolicyEntry(lambda _: object())\n"
+    _install(site, "foe", "plain = foe_module:entry\nown = foe_module:entry", "entry = 3")
+    _install(site, "bareness", "bare = bareness_module:entry", text)
+    registry: PolicyRegistry[object] = PolicyRegistry(
+        "routing",
+        {"plain": PolicyEntry(lambda _: "plain"), "moody": PolicyEntry(_refuse)},
+        members=("decide_instance",),
+    )
+    with pytest.raises(ConfigError, match=r"\(known: bare, moody, own, plain\)"):
+        registry.create(name)
