@@ -50,7 +50,10 @@ def demo(
     model: Annotated[str, typer.Option(help="What to serve; smollm2 is embedded.")] = "smollm2",
     instances: Annotated[int, typer.Option(min=1, help="How many SGLang servers.")] = 2,
     report: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the report of the load here.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the report goes (default: a new temporary folder)."
+        ),
     ] = None,
 ) -> None:
     """Start a cluster, ask it questions through three kinds of client, measure it, and stop it."""
@@ -76,8 +79,8 @@ def _measure(url: str, report: Path | None) -> None:
     spec = read_live_spec(None, LOAD)
     sides = [GivenSide("demo", Target(url, os.environ.get("BANA_API_KEY", "")))]
     print(f"a load of {LOAD['workload.arrivals.rate_rps']:g} requests/s", flush=True)
-    with tempfile.TemporaryDirectory(prefix="bana-demo-") as folder:
-        measure_sides(spec, sides, report or Path(folder) / "report", as_json=False)
+    folder = report or Path(tempfile.mkdtemp(prefix="bana-demo-")) / "report"
+    measure_sides(spec, sides, folder, as_json=False)
 
 
 @contextmanager
