@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 EXTRAS := convert,sim,bench,dev
 ROOMS := slo radix_global migration eval cli
 PYTEST_ARGS ?=
+# Tests without a real server mostly wait; real servers want the machine to themselves.
+WORKERS ?= 4
 
 # The dependencies are stamped by their pins, the project by its checkout and metadata: a second
 # run installs nothing.
@@ -42,10 +44,12 @@ demo: venv
 	$(BIN)/bana demo
 
 test: venv lint
-	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not full and not engine and not chaos" -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not full and (engine or chaos)" $(PYTEST_ARGS)
 
 test-full: venv lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not engine and not chaos" -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "engine or chaos" $(PYTEST_ARGS)
 
 lint: venv mypy
 	$(BIN)/ruff check .
