@@ -44,11 +44,11 @@ demo: venv
 	$(BIN)/bana demo
 
 test: venv lint
-	$(BIN)/python -m pytest -m "not full and not engine and not chaos" -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not full and not engine and not chaos" -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "not full and (engine or chaos)" $(PYTEST_ARGS)
 
 test-full: venv lint
-	$(BIN)/python -m pytest -m "not engine and not chaos" -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not engine and not chaos" -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "engine or chaos" $(PYTEST_ARGS)
 
 lint: venv mypy
