@@ -15,6 +15,8 @@ from bana.eval.client.pool import ConnectionPool
 from bana.eval.requests import Ending
 
 SWEEP_S = 0.2
+# A sweep of thousands in one go would delay a request that is due.
+SWEPT_AT_ONCE = 64
 REFILL_S = 1.0
 DRAIN_POLL_S = 0.02
 
@@ -36,8 +38,7 @@ class Caller:
 
     async def open(self) -> None:
         """Open connections ahead; OSError when the server cannot be reached at all."""
-        await self._pool.connect()
-        await self._pool.keep_spare(self._plan.spare_connections)
+        await self._pool.open_ahead(max(1, self._plan.spare_connections))
 
     def start(self, call: Call, request: bytes) -> None:
         """Send now; past `max_outstanding` the call is over at once, without having been sent."""
@@ -69,9 +70,10 @@ class Caller:
         """End what passes a timeout, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            now_s = time.monotonic()
-            for call in list(self._out):
-                reason = find_timeout(call, self._plan.timeouts, now_s)
+            for place, call in enumerate(list(self._out), start=1):
+                if place % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                reason = find_timeout(call, self._plan.timeouts, time.monotonic())
                 if reason is not None:
                     self.give_up(call, Conclusion(Ending.UNFINISHED, reason))
 

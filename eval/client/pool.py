@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import time
@@ -71,20 +72,23 @@ class ConnectionPool(Generic[E]):
         if exchange.connection is not None:
             exchange.connection.close()
 
-    async def connect(self) -> None:
-        """Open one more connection and keep it idle; OSError or TimeoutError when it cannot be."""
-        connection = await self._open_connection()
-        self._idle.append(connection)
+    async def open_ahead(self, count: int) -> None:
+        """Open so many idle connections at once; OSError when the server cannot be reached."""
+        await self._open_idle()
+        others = (self._open_idle() for _ in range(count - 1))
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def keep_spare(self, count: int) -> None:
-        """Drop connections that were idle for too long, and open ahead until `count` are idle.
+        """Drop connections that were idle for too long, and open others until `count` are idle.
 
-        What cannot be opened now is left to the requests that need it.
+        One after the other, since many at once would delay a request that is due. What cannot be
+        opened now is left to the requests that need it.
         """
         self._drop_stale()
-        missing = min(count - len(self._idle), self._max_connections - len(self._open))
-        opening = (self.connect() for _ in range(missing))
-        await asyncio.gather(*opening, return_exceptions=True)
+        with contextlib.suppress(OSError):
+            for _ in range(count - len(self._idle)):
+                if len(self._open) < self._max_connections:
+                    await self._open_idle()
 
     async def close(self) -> None:
         """Drop every connection and wait until they are gone, within bounds."""
@@ -157,6 +161,9 @@ class ConnectionPool(Generic[E]):
         exchange.error = f"{Trouble.NO_CONNECTION}: {reason}"
         if not exchange.is_given_up:
             self._on_end(cast(E, exchange))
+
+    async def _open_idle(self) -> None:
+        self._idle.append(await self._open_connection())
 
     async def _open_connection(self) -> Connection:
         loop = asyncio.get_running_loop()

@@ -189,7 +189,7 @@ def test_idle_connections_that_the_server_closes_are_forgotten() -> None:
         writer.close()
 
     async def check(bench: Bench) -> None:
-        await bench.pool.connect()
+        await bench.pool.open_ahead(1)
         async with asyncio.timeout(PATIENCE_S):
             while bench.pool.idle:
                 await asyncio.sleep(0.01)
@@ -240,7 +240,7 @@ def test_nobody_there_is_an_error_of_its_own() -> None:
         assert ended.trouble is Trouble.NO_CONNECTION
         assert "cannot connect" in (ended.error or "")
         with pytest.raises(OSError, match="9"):
-            await bench.pool.connect()
+            await bench.pool.open_ahead(1)
         await bench.pool.close()
 
     asyncio.run(run())
