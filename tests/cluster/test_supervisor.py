@@ -86,6 +86,12 @@ class Launched:
 
 
 @pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short name, since sockets are made in it."""
+    return tmp_path_factory.mktemp("s")
+
+
+@pytest.fixture
 def launched(tmp_path: Path) -> Callable[..., Any]:
     @contextmanager
     def start(*settings: str, **behaviour: Any) -> Iterator[Launched]:
