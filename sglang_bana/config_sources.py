@@ -36,6 +36,7 @@ CONFIG_ENV = "BANA_CONFIG"
 RESERVED_ENV = frozenset(
     {
         CONFIG_ENV,
+        "BANA_ADMIN_API_KEY",
         "BANA_API_KEY",
         "BANA_CACHE",
         "BANA_CI_CACHE",
