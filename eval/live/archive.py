@@ -17,6 +17,7 @@ from bana.eval.comparing import compose_comparison
 from bana.eval.live.joining import Measured
 from bana.eval.live.series import Series
 from bana.eval.report.files import SUMMARY, check_folder, read_run, write_report, write_run
+from bana.eval.report.lines import write_bytes
 from bana.eval.report.records import ReportInput, StoredRun
 from bana.eval.sentence import compose_capacity
 from bana.eval.summary import Comparison, MaxRate, Summary
@@ -69,11 +70,18 @@ class Archive:
         write_run(self._locate(measured.point.folder_name), measured.stored)
 
     def conclude(self, series: Series) -> Path:
-        """Write the report over all runs; a single run's stands for it."""
-        page = self._folder / PAGE
+        """Write the report over all runs, and the same for machines."""
+        page, place = self._folder / PAGE, self._folder / SERIES
         write_report(page, report_series(series))
         summary = msgspec.json.encode(describe_series(series))
-        (self._folder / SERIES).write_bytes(msgspec.json.format(summary, indent=2) + b"\n")
+        try:
+            write_bytes(place, msgspec.json.format(summary, indent=2) + b"\n")
+        except OSError as error:
+            place.unlink(missing_ok=True)
+            raise ConfigError(
+                f"{place} cannot be written ({error.strerror or error}); free space: the runs "
+                "beside it are whole"
+            ) from error
         return page
 
     def _locate(self, label: str) -> Path:

@@ -65,9 +65,8 @@ def mix_seed(seed: int, rate_rps: float) -> int:
     return int.from_bytes(digest[:8], "big") >> 11
 
 
-def learn_idle(spec: LiveSpec, point: Point, server: Server, watch: Watch) -> Idle:
+def learn_idle(spec: LiveSpec, workload: Workload, server: Server, watch: Watch) -> Idle:
     """Test the client by itself, and where limits are multiples measure the idle server."""
-    workload = build_point(spec, point)
     plan = spec.client.plan(server.target, "isolated latency")
     self_test = run_self_test(workload, plan, watch)
     if not self_test.is_fit:
@@ -82,11 +81,10 @@ def learn_idle(spec: LiveSpec, point: Point, server: Server, watch: Watch) -> Id
 
 
 def measure_point(
-    spec: LiveSpec, point: Point, server: Server, idle: Idle, watch: Watch
+    spec: LiveSpec, point: Point, offered: Workload, server: Server, idle: Idle, watch: Watch
 ) -> StoredRun:
-    """Offer the point's workload to `server`."""
+    """Offer what belongs to `point` to `server`."""
     cleared = server.clear_caches()
-    offered = build_point(spec, point)
     workload = assign_limits(offered, spec.class_limits, idle.isolated)
     started_at = datetime.datetime.now(datetime.UTC)
     run = run_load(workload, spec.client.plan(server.target, point.folder_name), watch)

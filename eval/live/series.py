@@ -15,7 +15,7 @@ import msgspec
 from bana.eval.capacity import RateBounds, find_max_rate, plan_next_rate
 from bana.eval.client.watch import Watch
 from bana.eval.live.joining import Compared, Measured, compare_sides, merge_points
-from bana.eval.live.measure import Idle, Point, learn_idle, measure_point
+from bana.eval.live.measure import Idle, Point, build_point, learn_idle, measure_point
 from bana.eval.live.servers import Server, Side, find_model
 from bana.eval.live.spec import LiveSpec, SearchSpec, name_model
 from bana.eval.summary import MaxRate
@@ -92,9 +92,10 @@ class SeriesRunner:
     def _measure(self, server: Server, point: Point) -> None:
         if self._spec.client.needs_model:
             self._spec = name_model(self._spec, find_model(server.target))
+        offered = build_point(self._spec, point)
         if self._idle is None:
-            self._idle = learn_idle(self._spec, point, server, self._watch)
-        stored = measure_point(self._spec, point, server, self._idle, self._watch)
+            self._idle = learn_idle(self._spec, offered, server, self._watch)
+        stored = measure_point(self._spec, point, offered, server, self._idle, self._watch)
         self._measured.append(Measured(point, stored))
         self._keep(self._measured[-1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from bana.eval.client.target import Target
 from bana.eval.client.watch import NoWatch
+from bana.eval.live import archive
 from bana.eval.live.archive import compose_series, open_archive, read_side
 from bana.eval.live.joining import Measured
 from bana.eval.live.measure import mix_seed
@@ -54,9 +56,9 @@ def spec_of(**changes: object) -> LiveSpec:
 
 
 def run(spec: LiveSpec, *sides: object, folder: Path) -> Series:
-    with open_archive(folder) as archive:
-        series = SeriesRunner(spec, sides, NoWatch(), archive.keep).run()  # type: ignore[arg-type]
-        archive.conclude(series)
+    with open_archive(folder) as kept:
+        series = SeriesRunner(spec, sides, NoWatch(), kept.keep).run()  # type: ignore[arg-type]
+        kept.conclude(series)
     return series
 
 
@@ -158,7 +160,22 @@ def test_one_rate_tried_twice_has_two_folders(stub_process, tmp_path: Path) -> N
     kept: list[Measured] = []
     with stub_process() as url:
         SeriesRunner(spec_of(), [GivenSide("s", Target(url))], NoWatch(), kept.append).run()
-    with open_archive(tmp_path / "out") as archive:
-        archive.keep(kept[0])
-        archive.keep(kept[0])
+    with open_archive(tmp_path / "out") as opened:
+        opened.keep(kept[0])
+        opened.keep(kept[0])
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["s-seed0", "s-seed0-2"]
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_keeps_the_runs(
+    stub_process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, content: bytes) -> None:
+        path.write_bytes(content[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive, "write_bytes", fill)
+    with stub_process() as url, pytest.raises(ConfigError, match="free space") as refused:
+        run(spec_of(), GivenSide("s", Target(url)), folder=tmp_path / "out")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out" / "series.json").exists()
+    assert len(read_side(tmp_path / "out")) == 1
