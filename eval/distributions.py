@@ -19,6 +19,11 @@ def measure_ttft_s(observed: Observed) -> float | None:
     return _subtract(observed.first_s, observed.due_s)
 
 
+def measure_ttft_from_send_s(observed: Observed) -> float | None:
+    """TTFT from the send."""
+    return _subtract(observed.first_s, observed.sent_s)
+
+
 def measure_tpot_s(observed: Observed) -> float | None:
     """(last - first) / (n - 1) of the tokens that came; None for fewer than two."""
     if observed.output_tokens < 2:
@@ -30,6 +35,14 @@ def measure_tpot_s(observed: Observed) -> float | None:
 def measure_e2e_s(observed: Observed) -> float | None:
     """From the schedule to the end of a whole answer."""
     return measure_wait_s(observed) if observed.ending is Ending.FINISHED else None
+
+
+def measure_e2e_from_send_s(observed: Observed) -> float | None:
+    """From the send to the end of a whole answer."""
+    if observed.sent_s is None:
+        return None
+    e2e_s, lateness_s = measure_e2e_s(observed), observed.sent_s - observed.due_s
+    return None if e2e_s is None else e2e_s - lateness_s
 
 
 def measure_wait_s(observed: Observed) -> float | None:
@@ -61,19 +74,12 @@ def describe_latencies(requests: Sequence[Observed]) -> Latencies:
     gaps_s = [np.empty(0), *(measure_gaps_s(o) for o in requests)]
     return Latencies(
         ttft_s=describe(map(measure_ttft_s, requests)),
-        ttft_from_send_s=describe(_subtract(o.first_s, o.sent_s) for o in requests),
+        ttft_from_send_s=describe(map(measure_ttft_from_send_s, requests)),
         itl_s=_describe_known(np.concatenate(gaps_s)),
         tpot_s=describe(map(measure_tpot_s, requests)),
         e2e_s=describe(map(measure_e2e_s, requests)),
-        e2e_from_send_s=describe(map(_measure_e2e_from_send_s, requests)),
+        e2e_from_send_s=describe(map(measure_e2e_from_send_s, requests)),
     )
-
-
-def _measure_e2e_from_send_s(observed: Observed) -> float | None:
-    if observed.sent_s is None:
-        return None
-    e2e_s, lateness_s = measure_e2e_s(observed), observed.sent_s - observed.due_s
-    return None if e2e_s is None else e2e_s - lateness_s
 
 
 def _subtract(later: float | None, earlier: float | None) -> float | None:

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from bana.eval.distributions import measure_e2e_s, measure_gaps_s, measure_tpot_s, measure_ttft_s
+from bana.eval.distributions import (
+    measure_e2e_from_send_s,
+    measure_e2e_s,
+    measure_gaps_s,
+    measure_tpot_s,
+    measure_ttft_from_send_s,
+    measure_ttft_s,
+)
 from bana.eval.report.curves import Curve, trace_ecdf
 from bana.eval.report.marks import SERIES_SHAPES
 from bana.eval.report.numbers import format_duration, format_round, format_round_share
@@ -185,16 +192,6 @@ def _list_gaps(requests: Sequence[Observed]) -> Sequence[float]:
     return np.concatenate(gaps_s).tolist() if gaps_s else []
 
 
-def _ttft_from_send_s(observed: Observed) -> float | None:
-    first_s, sent_s = observed.first_s, observed.sent_s
-    return None if first_s is None or sent_s is None else first_s - sent_s
-
-
-def _e2e_from_send_s(observed: Observed) -> float | None:
-    e2e_s, sent_s = measure_e2e_s(observed), observed.sent_s
-    return None if e2e_s is None or sent_s is None else e2e_s - (sent_s - observed.due_s)
-
-
 QUANTITIES = (
     Quantity(
         title="TTFT, time to first token",
@@ -203,7 +200,7 @@ QUANTITIES = (
         limit=lambda limits: limits.ttft_s,
         from_send=Quantity(
             title="TTFT from the send",
-            values=_each(_ttft_from_send_s),
+            values=_each(measure_ttft_from_send_s),
             described=lambda latencies: latencies.ttft_from_send_s,
         ),
         caption="Where the dotted curve parts, requests left late.",
@@ -228,7 +225,7 @@ QUANTITIES = (
         limit=lambda limits: limits.e2e_s,
         from_send=Quantity(
             title="E2E from the send",
-            values=_each(_e2e_from_send_s),
+            values=_each(measure_e2e_from_send_s),
             described=lambda latencies: latencies.e2e_from_send_s,
         ),
         caption="Of those that finished.",
