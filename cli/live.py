@@ -47,9 +47,11 @@ FindMaxRate = Annotated[
 Duration = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Length of the measured window.")
 ]
-Arrivals = Annotated[str | None, typer.Option(help="poisson, gamma, constant or trace.")]
+Arrivals = Annotated[
+    str | None, typer.Option(help="poisson, gamma, constant, bench_serving or trace.")
+]
 Trace = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Azure CSV, Mooncake or session JSONL.")
+    Path | None, typer.Option(metavar="FILE", help="Azure CSV, Mooncake, session or request JSONL.")
 ]
 Prompts = Annotated[Path | None, typer.Option(metavar="FILE", help="A JSONL of texts to ask.")]
 InputTokens = Annotated[int | None, typer.Option(help="Length of every prompt.")]
@@ -63,6 +65,10 @@ Model = Annotated[str | None, typer.Option(help="What OpenAI endpoints are asked
 Seed = Annotated[list[int] | None, typer.Option(min=0, help="Repeatable; a run for each.")]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting of the file.")
+]
+ExportRequests = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the requests for SGLang's bench_serving (JSONL)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Summaries as JSON on standard output.")]
 
@@ -88,11 +94,13 @@ def live(
     model: Model = None,
     seed: Seed = None,
     set_: Sets = None,
+    export_requests: ExportRequests = None,
     json_: AsJson = False,
 ) -> int:
     """Offer load in open loop, judge every request by its promise, and write a report.
 
-    Keys come from BANA_API_KEY and, to clear caches between runs, BANA_ADMIN_API_KEY.
+    With --export-requests and no server, the requests are written and nothing is measured. Keys
+    come from BANA_API_KEY and, to clear caches between runs, BANA_ADMIN_API_KEY.
     """
     from bana.eval.live.settings import read_live_spec
 
@@ -114,7 +122,20 @@ def live(
     }
     given = {key: value for key, value in entries.items() if value is not None}
     spec = read_live_spec(settings, given, set_ or ())
+    if export_requests is not None:
+        write_export(spec, export_requests, url)
+        if url is None and not start:
+            return 0
     return measure_sides(spec, choose_sides(url, start or []), out, as_json=json_)
+
+
+def write_export(spec: LiveSpec, path: Path, url: str | None) -> None:
+    """Write the requests, and say how bench_serving offers them."""
+    from bana.eval.export.command import export_requests
+
+    exported = export_requests(spec, path, url)
+    lines = [f"requests: {path} ({exported.requests})", f"  {exported.command}", exported.note]
+    print("\n".join(line for line in lines if line), file=sys.stderr)
 
 
 def choose_sides(url: str | None, variants: list[Path]) -> list[Side]:

@@ -57,7 +57,8 @@ class Offered(msgspec.Struct, frozen=True):
     `prompt_tokens` is exact for token ids and an estimate for text. `output_tokens` is how many
     the answer shall have, `ignore_eos` whether exactly so many. `family` names the shared prefix
     and `session` the conversation it belongs to ("" for none). `cancel_after_s`: the client goes
-    away that long after the send.
+    away that long after the send. `extra_body`: fields of the request's own, sent as they are and
+    in place of the client's.
     """
 
     index: int
@@ -72,6 +73,7 @@ class Offered(msgspec.Struct, frozen=True):
     family: str = ""
     session: str = ""
     cancel_after_s: float | None = None
+    extra_body: Mapping[str, object] = {}
 
 
 class Ending(StrEnum):

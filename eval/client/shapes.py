@@ -31,7 +31,8 @@ class Shaper:
 
     def write(self, offered: Offered, request_id: str) -> bytes:
         """The bytes of one request; O(length of its prompt)."""
-        payload = msgspec.json.encode(self._build(offered, self._plan))
+        body = {**self._build(offered, self._plan), **offered.extra_body}
+        payload = msgspec.json.encode(body)
         headers = f"{ID_HEADER}: {request_id}\r\n" + render_slo(offered.slo_class, offered.limits)
         return self._writer.post(self._path, payload, headers)
 
@@ -42,7 +43,7 @@ class Shaper:
     def check(self, requests: Sequence[Offered]) -> None:
         """ConfigError when one of them cannot be sent to this endpoint, or not as a header."""
         for offered in requests:
-            _check_prompt(offered.prompt, self._plan.endpoint)
+            check_prompt(offered.prompt, self._plan.endpoint)
         for slo_class in {offered.slo_class for offered in requests}:
             if not slo_class.isascii() or not slo_class.isprintable() or not slo_class.strip():
                 raise ConfigError(f"SLO class {slo_class!r} cannot be a header: use visible ASCII")
@@ -60,7 +61,8 @@ def render_slo(slo_class: str, limits: Limits) -> str:
     return lines
 
 
-def _check_prompt(prompt: Prompt, endpoint: Endpoint) -> None:
+def check_prompt(prompt: Prompt, endpoint: Endpoint) -> None:
+    """ConfigError when a prompt of this kind cannot be sent there."""
     given = {
         "token ids": prompt.token_ids,
         "text": prompt.text,

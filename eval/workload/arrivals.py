@@ -24,6 +24,7 @@ from bana.eval.workload.spec import ArrivalKind, RampSpec
 from bana.slo.errors import ConfigError
 
 MAX_DRAWS = 10_000
+Rng = np.random.Generator | np.random.RandomState
 
 
 class Phases(msgspec.Struct, frozen=True):
@@ -54,19 +55,20 @@ class Process(msgspec.Struct, frozen=True):
     before_s: float = 0.0
 
 
-def plan_arrivals(
-    process: Process, phases: Phases, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def plan_arrivals(process: Process, phases: Phases, rng: Rng) -> NDArray[np.float64]:
     """Sorted times in seconds from -before_s up to the end of the schedule.
 
-    The process is in equilibrium from its first moment: its mean rate holds at any time. Draws
-    come one by one, so that a longer schedule begins with the same arrivals. O(arrivals).
+    The process is in equilibrium from its first moment: its mean rate holds at any time (but of
+    `bench_serving`, whose first request is due at once). Draws come one by one, so that a longer
+    schedule begins with the same arrivals. O(arrivals).
     """
     warp = _Warp(process, phases)
     if process.kind is ArrivalKind.CONSTANT:
         units: NDArray[np.float64] = np.arange(0.5, warp.total, dtype=np.float64)
     elif process.kind is ArrivalKind.GAMMA:
         units = _renew(_GammaGaps(process.cv, rng), warp.total)
+    elif process.kind is ArrivalKind.BENCH_SERVING:
+        units = _renew(_BenchServingGaps(rng), warp.total)
     else:
         units = _renew(_ExponentialGaps(rng), warp.total)
     times = warp.to_seconds(units)
@@ -114,7 +116,7 @@ class _Warp:
 class _ExponentialGaps:
     cv = 1.0
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: Rng) -> None:
         self._rng = rng
 
     def first(self) -> float:
@@ -124,10 +126,17 @@ class _ExponentialGaps:
         return self._rng.standard_exponential(count)
 
 
+class _BenchServingGaps(_ExponentialGaps):
+    """One request at once, then one after each gap (sglang/benchmark/serving.py, get_request)."""
+
+    def first(self) -> float:
+        return 0.0
+
+
 class _GammaGaps:
     """Gaps of mean 1. The first is what is left, at a random moment, of the gap it falls into."""
 
-    def __init__(self, cv: float, rng: np.random.Generator) -> None:
+    def __init__(self, cv: float, rng: Rng) -> None:
         self.cv = cv
         self._shape = 1 / cv**2
         self._rng = rng

@@ -90,4 +90,6 @@ def _describe(request: Offered) -> bytes:
         request.session,
         request.cancel_after_s,
     )
-    return msgspec.json.encode(beside)
+    # Where there is none the digest is what it was before requests could have any.
+    extra = (request.extra_body,) if request.extra_body else ()
+    return msgspec.json.encode((*beside, *extra))

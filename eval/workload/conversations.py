@@ -1,4 +1,4 @@
-"""What is said: conversations of turns, whose pieces are recorded text or spans of runs.
+"""What is said: conversations of turns, whose pieces are recorded or spans of runs.
 
     prompt of turn 2  =  asked 1 │ answer 1 │ asked 2
 
@@ -8,30 +8,37 @@ An answer in a prompt is a *planned* one: the schedule never waits for what a se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 import msgspec
 
-from bana.eval.workload.token_runs import Span
+from bana.eval.workload.token_runs import RecordedIds, Span
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
+
+
+PieceContent = tuple[Span, ...] | RecordedIds | str
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
     """One message, or a part of a prompt without roles. Text is estimated in `tokens`."""
 
     role: str
-    content: tuple[Span, ...] | str
+    content: PieceContent
     tokens: int
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """What is asked anew, how long the answer shall be, and what later turns quote as answer."""
+    """What is asked anew, how long the answer shall be, and what later turns quote as answer.
+
+    `extra_body` are fields of the request's own.
+    """
 
     asked: tuple[Piece, ...]
     output_tokens: int
     answer: Piece | None = None
+    extra_body: Mapping[str, object] = {}
 
 
 class Conversation(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +89,8 @@ def _clip_piece(piece: Piece, limit_tokens: int, chars_per_token: float) -> Piec
     if isinstance(piece.content, str):
         chars = max(1, math.floor(limit_tokens * chars_per_token))
         return Piece(piece.role, piece.content[:chars], limit_tokens)
+    if isinstance(piece.content, RecordedIds):
+        return Piece(piece.role, RecordedIds(piece.content.ids[:limit_tokens]), limit_tokens)
     spans: list[Span] = []
     left = limit_tokens
     for span in piece.content:

@@ -81,10 +81,11 @@ def _sigma(spec: LognormalLength) -> float:
 
 def _draw_rows(spec: EmpiricalLength, draw: Draw, seeds: Seeds) -> Lengths:
     trace = read_trace(TraceSpec(path=spec.path))
-    if trace.format is TraceFormat.AGENT_SESSIONS:
+    if trace.format not in (TraceFormat.AZURE, TraceFormat.MOONCAKE):
         raise ConfigError(
-            f"lengths of kind 'empirical' from {spec.path!r}: recorded sessions hold text, not "
-            "lengths; name an azure or mooncake trace, or replay it as [trace]"
+            f"lengths of kind 'empirical' from {spec.path!r}: a trace of format "
+            f"{trace.format.value!r} holds prompts, not lengths; name an azure or mooncake trace, "
+            "or replay it as [trace]"
         )
     # One stream whatever the column: the same draw of both columns is the same row.
     rows = seeds.generator(Purpose.EMPIRICAL).integers(0, len(trace.rows), draw.count)

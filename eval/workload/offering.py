@@ -165,6 +165,7 @@ class _Maker:
             family=family + ending if family else "",
             session=session + ending if session else "",
             cancel_after_s=self._extras.cancel_of(draft),
+            extra_body=draft.slot.conversation.turns[draft.slot.turn].extra_body,
         )
 
     def _session(self, slot: Slot) -> str:

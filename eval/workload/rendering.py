@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 import msgspec
 
 from bana.eval.requests import Message, Prompt
-from bana.eval.workload.conversations import Piece
+from bana.eval.workload.conversations import Piece, PieceContent
 from bana.eval.workload.spec import PromptForm
-from bana.eval.workload.token_runs import Run, Span, TokenIds, TokenRange, derive_run, disguise_run
+from bana.eval.workload.token_runs import (
+    RecordedIds,
+    Run,
+    Span,
+    TokenIds,
+    TokenRange,
+    derive_run,
+    disguise_run,
+)
 from bana.eval.workload.words import WORDS, spell
 
 PARAGRAPH = "\n\n"
@@ -23,13 +32,15 @@ class Renderer:
         self._form = form
         self._allowed = allowed
         self._values = allowed.count if form is PromptForm.TOKEN_IDS else len(WORDS)
-        self._mark = spell((Span(derive_run(base, 0), 0, MARK_WORDS),)) + "."
+        marking = (Span(derive_run(base, 0), 0, MARK_WORDS),)
+        self._mark = spell(marking) + "."
+        self._mark_ids = tuple(TokenIds(marking, allowed))
 
     def render(self, pieces: Sequence[Piece]) -> Prompt:
         """The prompt as it is sent."""
         match self._form:
             case PromptForm.TOKEN_IDS:
-                return Prompt(token_ids=TokenIds(tuple(_spans(pieces)), self._allowed))
+                return Prompt(token_ids=self._to_ids(pieces))
             case PromptForm.TEXT:
                 return Prompt(text=PARAGRAPH.join(_to_text(piece) for piece in pieces))
             case PromptForm.CHAT:
@@ -38,18 +49,31 @@ class Renderer:
     def disguise(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """A prompt of the same lengths and the same sharing that is unlike any of the window.
 
-        Runs are replaced by others; recorded text begins with a mark in place of its own words.
+        Runs are replaced by others; what was recorded begins with a mark in place of its own words
+        or ids.
         """
         kept = [self._disguise_spans(piece) for piece in pieces]
-        first = kept[0]
-        if isinstance(first.content, str):
-            mark = self._mark[: len(first.content)]
-            text = mark + first.content[len(mark) :]
-            kept[0] = msgspec.structs.replace(first, content=text)
+        kept[0] = msgspec.structs.replace(kept[0], content=self._put_mark(kept[0].content))
         return tuple(kept)
 
+    def _to_ids(self, pieces: Sequence[Piece]) -> Sequence[int]:
+        # What was recorded as ids is one piece, and recorded text has no token form.
+        first = pieces[0].content
+        if isinstance(first, RecordedIds):
+            return first.ids
+        spans = (p.content for p in pieces if isinstance(p.content, tuple))
+        return TokenIds(tuple(itertools.chain.from_iterable(spans)), self._allowed)
+
+    def _put_mark(self, content: PieceContent) -> PieceContent:
+        if isinstance(content, str):
+            return (self._mark + content[len(self._mark) :])[: len(content)]
+        if isinstance(content, RecordedIds):
+            ids = (*self._mark_ids, *content.ids[MARK_WORDS:])
+            return RecordedIds(ids[: len(content.ids)])
+        return content
+
     def _disguise_spans(self, piece: Piece) -> Piece:
-        if isinstance(piece.content, str):
+        if not isinstance(piece.content, tuple):
             return piece
         spans = tuple(
             Span(self._disguise_run(span.run), span.start, span.count) for span in piece.content
@@ -60,12 +84,9 @@ class Renderer:
         return disguise_run(run, self._values)
 
 
-def _spans(pieces: Sequence[Piece]) -> Iterator[Span]:
-    for piece in pieces:
-        # `open_source` gives recorded text no token form.
-        assert not isinstance(piece.content, str)
-        yield from piece.content
-
-
 def _to_text(piece: Piece) -> str:
-    return piece.content if isinstance(piece.content, str) else spell(piece.content)
+    if isinstance(piece.content, str):
+        return piece.content
+    # `open_source` gives recorded ids no form as text.
+    assert not isinstance(piece.content, RecordedIds)
+    return spell(piece.content)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bana.eval.workload.arrivals import Phases, Process, plan_arrivals
+from bana.eval.workload.arrivals import Phases, Process, Rng, plan_arrivals
 from bana.eval.workload.conversations import Conversation
 from bana.eval.workload.seeds import Purpose, Seeds
 from bana.eval.workload.sources import Source
@@ -77,13 +77,19 @@ def _run_process(spec: WorkloadSpec, source: Source, seeds: Seeds) -> Schedule:
         before_s=_longest_s(spec.turns, source.max_turns),
     )
     _check_memory(process, phases)
-    starts = plan_arrivals(process, phases, seeds.generator(Purpose.ARRIVALS))
+    starts = plan_arrivals(process, phases, _choose_rng(process.kind, seeds))
     composed = source.compose(len(starts))
     turns = [len(c.turns) for c in composed.conversations]
     thinks = _draw_thinks(spec.turns, sum(turns) - len(turns), seeds)
     every = _expand(starts, composed.conversations, thinks)
     slots = sorted((s for s in every if 0 <= s.due_s < phases.total_s), key=lambda s: s.due_s)
     return Schedule(phases, tuple(slots), composed.notes)
+
+
+def _choose_rng(kind: ArrivalKind, seeds: Seeds) -> Rng:
+    if kind is ArrivalKind.BENCH_SERVING:
+        return seeds.legacy_generator()
+    return seeds.generator(Purpose.ARRIVALS)
 
 
 def _longest_s(turns: TurnsSpec | None, max_turns: int) -> float:

@@ -12,11 +12,13 @@ from bana.eval.workload.conversations import Conversation
 from bana.eval.workload.file_source import FilePlan, choose_lines, compose_file
 from bana.eval.workload.lengths import Column, Draw, draw_lengths
 from bana.eval.workload.mooncake import BlockScale, compose_blocks
+from bana.eval.workload.openai_requests import compose_requests, find_form
 from bana.eval.workload.prompt_file import FileConversation, read_prompt_file
 from bana.eval.workload.recorded_sessions import TextScale, compose_sessions
 from bana.eval.workload.scaling import scale_length
 from bana.eval.workload.seeds import Purpose, Seeds
 from bana.eval.workload.spec import (
+    ArrivalKind,
     ConstantLength,
     FamilySpec,
     PromptForm,
@@ -156,11 +158,25 @@ def _open_trace(spec: WorkloadSpec, wanted: TraceSpec, seeds: Seeds) -> Source:
         name=trace.format.value,
         form=_choose_form(spec, trace),
         compose=lambda count: _compose_rows(spec, trace, seeds, count),
-        times_s=np.array([row.time_s for row in trace.rows]),
+        times_s=_read_times(spec, trace),
     )
 
 
+def _read_times(spec: WorkloadSpec, trace: Trace) -> NDArray[np.float64] | None:
+    times_s = [row.time_s for row in trace.rows if row.time_s is not None]
+    if times_s:
+        return np.array(times_s)
+    if spec.arrivals.kind is ArrivalKind.TRACE:
+        raise ConfigError(
+            "workload arrivals.kind='trace': no line of this trace has a timestamp; give them "
+            "some, or take another kind (poisson, say) with rate_rps and duration_s"
+        )
+    return None
+
+
 def _choose_form(spec: WorkloadSpec, trace: Trace) -> PromptForm:
+    if trace.format is TraceFormat.OPENAI:
+        return _find_recorded_form(spec, trace)
     is_text = trace.format is TraceFormat.AGENT_SESSIONS
     form = spec.prompts.form
     if is_text and form is PromptForm.TOKEN_IDS:
@@ -169,6 +185,21 @@ def _choose_form(spec: WorkloadSpec, trace: Trace) -> PromptForm:
             "ids here; take 'text' or 'chat'"
         )
     return form or (PromptForm.TEXT if is_text else PromptForm.TOKEN_IDS)
+
+
+def _find_recorded_form(spec: WorkloadSpec, trace: Trace) -> PromptForm:
+    """The one form that all prompts of a trace of whole requests have."""
+    forms = {find_form(row.prompt) for row in trace.rows if row.prompt is not None}
+    names = ", ".join(sorted(form.value for form in forms))
+    if len(forms) > 1:
+        raise ConfigError(f"the trace has prompts as {names}; keep those of one form")
+    asked = spec.prompts.form
+    if asked is not None and asked not in forms:
+        raise ConfigError(
+            f"workload prompts.form={asked.value!r}: the trace's prompts are {names}, and are sent "
+            "as they are; remove it"
+        )
+    return forms.pop()
 
 
 def _compose_rows(spec: WorkloadSpec, trace: Trace, seeds: Seeds, count: int) -> Composed:
@@ -194,3 +225,10 @@ def _compose_rows(spec: WorkloadSpec, trace: Trace, seeds: Seeds, count: int) ->
         case TraceFormat.AGENT_SESSIONS:
             texts = TextScale(scale, spec.prompts.chars_per_token)
             return Composed(compose_sessions(rows, texts))
+        case TraceFormat.OPENAI:
+            if scale != 1.0:
+                raise ConfigError(
+                    f"workload trace.length_scale={scale:g}: whole requests are sent as they are; "
+                    "remove it"
+                )
+            return Composed(compose_requests(rows, spec.prompts.chars_per_token))

@@ -31,11 +31,15 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArrivalKind(StrEnum):
-    """Which process the arrivals follow; `trace` takes the times of the trace."""
+    """Which process the arrivals follow; `trace` takes the times of the trace.
+
+    `bench_serving` is the Poisson process that SGLang's benchmark draws for the same seed.
+    """
 
     POISSON = "poisson"
     GAMMA = "gamma"
     CONSTANT = "constant"
+    BENCH_SERVING = "bench_serving"
     TRACE = "trace"
 
 
@@ -136,7 +140,8 @@ class FamilySpec(Section, frozen=True):
 class PromptSpec(Section, frozen=True):
     """What is asked. Absent lengths are 512 in and 64 out, where no trace or file says them.
 
-    `form` absent: text for a file and for recorded sessions, else token ids. Ids are drawn from
+    `form` absent: text for a file and for recorded sessions, that of the trace for whole requests,
+    else token ids. Ids are drawn from
     `token_id_low` up to, not including, `token_id_high`. `file` is a JSONL with `messages`,
     `conversations`, `turns`, `prompt` or `text`, or the text field named by `field`; a token of
     such text is estimated as `chars_per_token` characters.
@@ -184,6 +189,7 @@ class TraceFormat(StrEnum):
     AZURE = "azure"
     MOONCAKE = "mooncake"
     AGENT_SESSIONS = "agent_sessions"
+    OPENAI = "openai"
 
 
 class TraceSpec(Section, frozen=True):

@@ -68,6 +68,9 @@ def _check_arrivals(arrivals: ArrivalSpec) -> None:
         allowed = f"only kind 'gamma' has one, this is {arrivals.kind.value!r}; remove it"
         raise _refuse("arrivals.cv", arrivals.cv, allowed)
     ramp = arrivals.ramp
+    if ramp is not None and arrivals.kind is ArrivalKind.BENCH_SERVING:
+        allowed = "bench_serving keeps its rate; remove it or take another kind of arrivals"
+        raise _refuse("arrivals.ramp", [ramp.start, ramp.end], allowed)
     if ramp is not None and ramp.start + ramp.end == 0:
         raise _refuse("arrivals.ramp", [0, 0], "no request would ever be due; raise an end")
 
@@ -131,6 +134,9 @@ def _check_sources(spec: WorkloadSpec) -> None:
 
 
 def _check_turns(turns: TurnsSpec, spec: WorkloadSpec) -> None:
+    if spec.arrivals.kind is ArrivalKind.BENCH_SERVING:
+        allowed = "arrivals of kind 'bench_serving' are single requests; remove one of them"
+        raise _refuse("turns", "…", allowed)
     if spec.prompts.file:
         for key in ("low", "high", "new_tokens"):
             if getattr(turns, key) is not None:

@@ -50,6 +50,12 @@ class TokenRange(msgspec.Struct, frozen=True):
     count: int
 
 
+class RecordedIds(msgspec.Struct, frozen=True, gc=False):
+    """Token ids that somebody else chose."""
+
+    ids: tuple[int, ...]
+
+
 class TokenIds(Sequence[int]):
     """The token ids of a prompt. `list(ids)` is the fast way to all of them, and what JSON takes.
 

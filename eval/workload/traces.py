@@ -5,6 +5,7 @@
 | azure | CSV: TIMESTAMP, ContextTokens, GeneratedTokens | dates | lengths only |
 | mooncake | JSONL: timestamp, input_length, output_length, hash_ids | ms | blocks by id |
 | agent_sessions | JSONL or a folder of them: timestamp, input, output, session_id | µs | texts |
+| openai | JSONL: messages, max_tokens and more, see `openai_requests` | ms or none | whole |
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from bana.eval.workload import azure, mooncake, recorded_sessions
+from bana.eval.workload import azure, mooncake, openai_requests, recorded_sessions
 from bana.eval.workload.spec import TraceFormat, TraceSpec
 from bana.eval.workload.trace_lines import read_lines
 from bana.eval.workload.trace_rows import TraceRow
@@ -22,7 +23,7 @@ from bana.slo.errors import ConfigError
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A segment of a trace. Its first row is at 0 s of trace time."""
+    """A segment of a trace. Its first row is at 0 s of trace time, or no row has a time."""
 
     format: TraceFormat
     rows: tuple[TraceRow, ...]
@@ -38,9 +39,14 @@ def read_trace(spec: TraceSpec) -> Trace:
             f"trace {spec.path!r} has no rows from trace.offset_s={spec.offset_s:g} on; "
             "lower the offset or name another file"
         )
-    start_s = chosen[0].time_s
-    rows = (msgspec.structs.replace(row, time_s=row.time_s - start_s) for row in chosen)
-    return Trace(kind, tuple(rows))
+    start_s = chosen[0].time_s or 0.0
+    return Trace(kind, tuple(_shift(row, start_s) for row in chosen))
+
+
+def _shift(row: TraceRow, start_s: float) -> TraceRow:
+    if row.time_s is None:
+        return row
+    return msgspec.structs.replace(row, time_s=row.time_s - start_s)
 
 
 def _read_rows(kind: TraceFormat, path: Path, spec: TraceSpec) -> Iterator[TraceRow]:
@@ -51,14 +57,17 @@ def _read_rows(kind: TraceFormat, path: Path, spec: TraceSpec) -> Iterator[Trace
             return mooncake.read_rows(path, spec.block_tokens)
         case TraceFormat.AGENT_SESSIONS:
             return recorded_sessions.read_rows(path)
+        case TraceFormat.OPENAI:
+            return openai_requests.read_rows(path)
 
 
 def _choose(rows: Iterator[TraceRow], spec: TraceSpec) -> Iterator[TraceRow]:
     taken = 0
     first_s: float | None = None
     for row in rows:
-        first_s = row.time_s if first_s is None else first_s
-        if row.time_s - first_s < spec.offset_s:
+        time_s = row.time_s or 0.0
+        first_s = time_s if first_s is None else first_s
+        if time_s - first_s < spec.offset_s:
             continue
         yield row
         taken += 1
@@ -78,6 +87,7 @@ def _detect(path: Path) -> TraceFormat:
         for kind, key in (
             (TraceFormat.MOONCAKE, '"hash_ids"'),
             (TraceFormat.AGENT_SESSIONS, '"session_id"'),
+            (TraceFormat.OPENAI, '"messages"'),
         ):
             if key in first.text:
                 return kind

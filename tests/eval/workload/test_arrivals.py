@@ -50,6 +50,20 @@ def test_poisson_gaps_are_exponential() -> None:
     assert len(times) == pytest.approx(COUNT, abs=4 * math.sqrt(COUNT))
 
 
+def test_bench_serving_draws_what_its_global_generator_gives() -> None:
+    rate_rps, phases = 5.0, Phases(0.0, 40.0, 0.0)
+    np.random.seed(11)
+    gaps = [float(np.random.exponential(1.0 / rate_rps)) for _ in range(300)]
+    sent = np.cumsum([0.0, *gaps])
+
+    times = plan_arrivals(
+        Process(ArrivalKind.BENCH_SERVING, rate_rps), phases, np.random.RandomState(11)
+    )
+
+    assert 100 < len(times) < 300
+    assert times == pytest.approx(sent[sent < 40.0], rel=1e-12)
+
+
 def test_poisson_counts_do_not_depend_on_each_other() -> None:
     times = plan(Process(ArrivalKind.POISSON, COUNT / 1000))
     counts = np.histogram(times, bins=2000, range=(0, 1000))[0]

@@ -80,11 +80,18 @@ def test_empirical_lengths_come_from_rows_both_columns_from_the_same(tmp_path: P
     assert float(((counts - COUNT / 40) ** 2 / (COUNT / 40)).sum()) < 72.1  # 0.999, 39 degrees
 
 
-def test_recorded_sessions_have_no_lengths_to_draw(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"timestamp": 1, "input": "a", "output": "b", "session_id": "x"}',
+        '{"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}',
+    ],
+)
+def test_recorded_prompts_have_no_lengths_to_draw(tmp_path: Path, line: str) -> None:
     file = tmp_path / "s.jsonl"
-    file.write_text('{"timestamp": 1, "input": "a", "output": "b", "session_id": "x"}')
+    file.write_text(line)
 
-    with pytest.raises(ConfigError, match="sessions hold text"):
+    with pytest.raises(ConfigError, match="holds prompts, not lengths"):
         draw(EmpiricalLength(str(file)))
 
 

@@ -1,0 +1,1 @@
+"""The same load for other benchmarks."""
