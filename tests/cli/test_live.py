@@ -89,6 +89,25 @@ def test_ctrl_c_writes_what_was_measured(url: str, tmp_path: Path) -> None:
     assert summary["summary"]["overall"]["offered"] > 0
 
 
+def test_requests_are_written_with_a_server_or_without(url: str, tmp_path: Path) -> None:
+    alone = run("live", *QUICK, "--export-requests", "a.jsonl", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl"]
+    assert "python -m sglang.bench_serving" in alone.stderr
+    more = ["--export-requests", "b.jsonl", "--out", "here"]
+    done = run("live", url, *QUICK, *more, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"--base-url {url} " in done.stderr
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    again = run("live", url, "--trace", "b.jsonl", *QUICK[8:], "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    [summary] = json.loads(again.stdout)["runs"].values()
+    lines = (tmp_path / "b.jsonl").read_text().splitlines()
+    assert summary["overall"]["met"] == summary["overall"]["offered"] == len(lines) > 0
+    refused = run("live", url, *QUICK, "--export-requests", "b.jsonl", cwd=tmp_path)
+    assert (refused.returncode, "exists already" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("argv", "part"),
     [

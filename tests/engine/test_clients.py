@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,6 +108,46 @@ def test_bench_serving_completes_every_request(cluster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     line = next(x for x in done.stdout.splitlines() if x.startswith("Successful requests"))
     assert line.split()[-1] == "8"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "form"),
+    [
+        ("generate", "token_ids"),
+        pytest.param("generate", "text", marks=pytest.mark.full),
+        pytest.param("completions", "token_ids", marks=pytest.mark.full),
+        pytest.param("chat", "chat", marks=pytest.mark.full),
+    ],
+)
+def test_bench_serving_offers_what_bana_exports(
+    cluster, tmp_path: Path, endpoint: str, form: str
+) -> None:
+    asked = [*("--rate", "4", "--duration", "2", "--input-tokens", "30", "--output-tokens", "5")]
+    asked += ["--arrivals", "bench_serving", "--endpoint", endpoint]
+    asked += ["--set", f"workload.prompts.form={form}", "--set", "workload.arrivals.warmup_s=0"]
+    argv = [sys.executable, "-m", "bana.cli.main", "eval", "live", *asked]
+    told = subprocess.run(
+        [*argv, "--ttft-ms", "60000", "--export-requests", "r.jsonl"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert told.returncode == 0, told.stderr
+    [line] = [line for line in told.stderr.splitlines() if "bench_serving" in line]
+    words = [sys.executable, *shlex.split(line)[1:], "--tokenizer", resolve_model("smollm2")]
+    words[words.index("--base-url") + 1] = cluster.url
+    words += ["--disable-tqdm", "--output-file", "there.jsonl", "--output-details"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    there = json.loads((tmp_path / "there.jsonl").read_bytes())
+    sent = len((tmp_path / "r.jsonl").read_bytes().split(b"\n")) - 1
+    assert there["completed"] == sent > 3
+    assert there["slo_attainment"] == 1.0
+    assert set(there["output_lens"]) == {5}
+    if form == "token_ids" and endpoint == "generate":
+        # The server's own count: the prompts were the ids, not the messages that stand in for them.
+        assert set(there["input_lens"]) == {30}
 
 
 def test_scheduler_process_itself_says_what_runs(cluster) -> None:
