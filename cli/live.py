@@ -122,11 +122,11 @@ def live(
     }
     given = {key: value for key, value in entries.items() if value is not None}
     spec = read_live_spec(settings, given, set_ or ())
+    is_measured = export_requests is None or url is not None or bool(start)
+    sides = choose_sides(url, start or []) if is_measured else []
     if export_requests is not None:
         write_export(spec, export_requests, url)
-        if url is None and not start:
-            return 0
-    return measure_sides(spec, choose_sides(url, start or []), out, as_json=json_)
+    return measure_sides(spec, sides, out, as_json=json_) if sides else 0
 
 
 def write_export(spec: LiveSpec, path: Path, url: str | None) -> None:
