@@ -34,7 +34,7 @@ class StepModel(msgspec.Struct, frozen=True):
     context_token_s: float
 
     def estimate_step_s(self, shape: StepShape) -> float:
-        """Seconds of a step of `shape`; 0 for an empty one. A mixed step pays one base, the larger."""
+        """Seconds of a step of `shape`, 0 for an empty one; a mixed step pays the larger base."""
         bases = []
         work_s = 0.0
         if shape.prefill_tokens:
