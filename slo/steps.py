@@ -7,7 +7,14 @@ sees.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class StepShape(msgspec.Struct, frozen=True):
@@ -46,6 +53,18 @@ class StepModel(msgspec.Struct, frozen=True):
             work_s += self.decode_request_s * shape.decode_requests
             work_s += self.context_token_s * shape.context_tokens
         return max(bases, default=0.0) + work_s
+
+    def estimate_prefills_s(
+        self, new_tokens: Integers, prefix_tokens: Integers, chunk_tokens: int
+    ) -> Floats:
+        """`estimate_prefill_s` of many prompts at once, each with at least one new token."""
+        chunks = -(-new_tokens // chunk_tokens)
+        attended = new_tokens * prefix_tokens + new_tokens * (new_tokens + 1) / 2
+        return (
+            chunks * self.prefill_base_s
+            + new_tokens * self.prefill_token_s
+            + attended * self.attended_token_s
+        )
 
     def estimate_prefill_s(self, new_tokens: int, prefix_tokens: int, chunk_tokens: int) -> float:
         """Seconds until the first token of a prompt served alone, in chunks of `chunk_tokens`."""
