@@ -11,7 +11,8 @@ class PassCounts:
 
     `shares` are steps in which tighter requests went beside a chunked one, `yields` prompts that
     were put back half computed, `resumes` those that went on, `given_up` half-computed prompts
-    whose pages were released, `faults` decisions that a policy failed to make.
+    whose pages were released, `retractions` running requests put back for want of KV, `deferrals`
+    passes in which decodes went first, `faults` decisions that a policy failed to make.
     """
 
     passes: int = 0
@@ -20,6 +21,7 @@ class PassCounts:
     yields: int = 0
     resumes: int = 0
     given_up: int = 0
+    retractions: int = 0
     deferrals: int = 0
     rejections: int = 0
     faults: int = 0

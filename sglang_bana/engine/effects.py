@@ -1,8 +1,8 @@
 """Carries plans out on SGLang's scheduler: order, sharing, yielding, and giving up progress.
 
-    waiting ──admit──▶ chunked ──last chunk──▶ running
-       ▲                  │
-       └── yield: its row and tail are freed, the computed prefix stays locked in the tree
+waiting ──admit──▶ chunked ──last chunk──▶ running
+   ▲                  │
+   └── yield: its row and tail are freed, the computed prefix stays locked in the tree
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Effects:
             reserved += needed
         return (chunk_tokens - reserved) // page * page if reserved else None
 
-    def can_yield(self, max_started: int) -> bool:
-        """Whether the chunked request can wait half computed without losing anything."""
-        req = self._scheduler.chunked_req
+    def can_separate(self, req: Any) -> bool:
+        """Whether the chunked request can go back to the queue without losing anything but time."""
         tree = self._scheduler.tree_cache
         carries_state = (
             req.return_logprob
@@ -67,10 +66,12 @@ class Effects:
             or req.skip_radix_cache_insert
         )
         is_leaving = req is self._scheduler._pending_chunked_abort_req or req.finished()
-        is_kept = tree.supports_prefix_sharing() and not tree.supports_mamba() and req.lock
-        return bool(
-            is_kept and not carries_state and not is_leaving and len(self._started) < max_started
-        )
+        is_kept = tree.supports_prefix_sharing() and not tree.supports_mamba()
+        return is_kept and req.lock is not None and not carries_state and not is_leaving
+
+    def count_started(self) -> int:
+        """How many prompts wait half computed."""
+        return len(self._started)
 
     def yield_chunked(self) -> None:
         """Put the chunked request back into the queue; its computed prefix stays locked."""
@@ -80,7 +81,6 @@ class Effects:
         standing.lock = self._scheduler.tree_cache.lock(req.lock.node)
         self._take_back(req)
         self._started[req] = None
-        standing.yields += 1
         self._room.mark_started(standing.slot)
         self._room.measure(standing.slot, req.seqlen, computed_tokens)
         self._counts.yields += 1

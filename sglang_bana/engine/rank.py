@@ -87,10 +87,17 @@ class SchedulerBuild:
         from sglang_bana.engine.load_report import LoadReporter
         from sglang_bana.engine.load_watch import LoadWatch
         from sglang_bana.engine.proof import read_proof
+        from sglang_bana.engine.scheduling_report import report_scheduling
 
         watch = LoadWatch(scheduler)
         watch.attach()
-        self._reporter = LoadReporter(self._spec, watch, read_proof(scheduler))
+        conductor = getattr(scheduler, "conductor", None)
+        self._reporter = LoadReporter(
+            self._spec,
+            watch,
+            read_proof(scheduler),
+            lambda: report_scheduling(conductor, self._spec.scheduling),
+        )
         self._reporter.start()
 
 

@@ -20,7 +20,6 @@ from sglang_bana.config import InstanceSpec
 from sglang_bana.engine.conducting import build_conductor
 from sglang_bana.engine.conductor import Conductor
 from sglang_bana.engine.passes import PassInputs
-from sglang_bana.engine.step_learner import StepLearner
 
 # A rank that heard nothing for this long is told the time again, so that budgets start right.
 REFRESH_S = 0.1
@@ -30,6 +29,8 @@ class BanaScheduler(Scheduler):
     """SGLang's scheduler under latency budgets."""
 
     conductor: Conductor | None = None
+    chunked_prefill_size: int | None
+    is_mixed_chunk: bool
 
     def __init__(self, spec: InstanceSpec, server_args: Any, port_args: Any) -> None:
         self._spec = spec
@@ -41,7 +42,6 @@ class BanaScheduler(Scheduler):
         self.conductor = build_conductor(self, self._spec)
         if self.conductor is None:
             return
-        self.learner = StepLearner(self)
         self.policy = ConductedPolicy(
             self.schedule_policy,
             self.tree_cache,
@@ -58,13 +58,13 @@ class BanaScheduler(Scheduler):
             now_s = time.monotonic()
             if self._has_work() or now_s - self._told_s > REFRESH_S:
                 self._told_s = now_s
-                told.append(self.learner.inputs(now_s))
+                told.append(self.conductor.learner.inputs(now_s))
         return told
 
     def process_input_requests(self, recv_reqs: list[Any]) -> None:
         if self.conductor is not None:
             if self.tp_size == 1:
-                self.conductor.note_inputs(self.learner.inputs(time.monotonic()))
+                self.conductor.note_inputs(self.conductor.learner.inputs(time.monotonic()))
             for inputs in recv_reqs:
                 if isinstance(inputs, PassInputs):
                     self.conductor.note_inputs(inputs)
@@ -79,6 +79,7 @@ class BanaScheduler(Scheduler):
         """Whether the request may wait; the client of one that may not is told why."""
         assert self.conductor is not None
         is_new = not hasattr(req, "bana")
+        self.conductor.counts.retractions += not is_new
         try:
             self.conductor.welcome(req)
         except SloError as error:
@@ -104,7 +105,7 @@ class BanaScheduler(Scheduler):
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         planned = super().get_next_batch_to_run(running_batch, last_batch)
-        if self.conductor is not None:
+        if self.conductor is not None and planned.batch_to_run is not None:
             self.conductor.note_step(planned.batch_to_run)
         return planned
 
@@ -153,7 +154,7 @@ class BanaScheduler(Scheduler):
             self.conductor.save_decodes(batch)
         return super().update_running_batch(batch)
 
-    def flush_cache(self, empty_cache: bool = True) -> bool:
+    def flush_cache(self, empty_cache: bool = True) -> bool:  # noqa: FBT001, FBT002
         if self.conductor is not None:
             self.conductor.effects.give_up_all()
         return bool(super().flush_cache(empty_cache))
@@ -161,13 +162,14 @@ class BanaScheduler(Scheduler):
     def run_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         if self.conductor is None:
             return super().run_batch(batch, *args, **kwargs)
-        with self.learner.timing(batch):
+        with self.conductor.learner.timing(batch):
             return super().run_batch(batch, *args, **kwargs)
 
     def process_batch_result(self, batch: Any, result: Any) -> None:
         super().process_batch_result(batch, result)
         if self.conductor is not None:
-            self.learner.note_result()
+            self.conductor.learner.note_result()
+            self.conductor.outcomes.note_tokens(batch.reqs, time.monotonic())
 
     def _has_work(self) -> bool:
         return bool(self.waiting_queue or self.chunked_req or not self.running_batch.is_empty())

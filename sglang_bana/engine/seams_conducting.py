@@ -7,6 +7,7 @@ from sglang_bana.engine.seam import Seam
 _S = "sglang.srt.managers.scheduler:Scheduler"
 _P = "sglang.srt.managers.schedule_policy"
 _R = "sglang.srt.managers.schedule_batch:Req"
+_T = "sglang.srt.managers.tokenizer_manager:TokenizerManager"
 
 CONDUCTING = (
     Seam(
@@ -74,7 +75,7 @@ CONDUCTING = (
     Seam(f"{_S}.send_abort_output", ("self", "abort_req", "req")),
     Seam("sglang.srt.managers.scheduler:_make_abort_req", ("req", "finished_reason")),
     Seam(
-        "sglang.srt.managers.tokenizer_manager:TokenizerManager._handle_abort_finish_reason",
+        f"{_T}._handle_abort_finish_reason",
         uses=("status_code", "HTTPException"),
     ),
     Seam(f"{_S}._poll_timeout_aborts", ("self",)),
@@ -130,6 +131,6 @@ CALIBRATION = (
     Seam("sglang.srt.entrypoints.http_server:lifespan", uses=("execute_warmups", "warmups")),
     Seam("sglang.srt.server_args:ServerArgs", fields=("warmups", "skip_server_warmup")),
     Seam("sglang.srt.managers.io_struct:GenerateReqInput", fields=("input_ids", "sampling_params")),
-    Seam("sglang.srt.managers.tokenizer_manager:TokenizerManager.generate_request", ("self", "obj")),
-    Seam("sglang.srt.managers.tokenizer_manager:TokenizerManager.flush_cache", ("self",)),
+    Seam(f"{_T}.generate_request", ("self", "obj")),
+    Seam(f"{_T}.flush_cache", ("self",)),
 )

@@ -1,7 +1,7 @@
 """How long the steps of an engine really take, measured where they run.
 
-    device    launch N ─▶ launch N+1 ─▶ result N        N took from result N-1 (or its launch) on
-    CPU       launch N runs the forward itself          N took as long as its launch
+device    launch N ─▶ launch N+1 ─▶ result N        N took from result N-1 (or its launch) on
+CPU       launch N runs the forward itself          N took as long as its launch
 """
 
 from __future__ import annotations

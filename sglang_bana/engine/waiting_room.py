@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bana.slo.budget import Budget
+from bana.slo.budget import Budget, BudgetOutcome
 from bana.slo.order import QueueColumns
 from bana.slo.steps import StepModel
 
@@ -39,18 +39,28 @@ Slots: TypeAlias = npt.NDArray[np.int64]
 class Standing:
     """What bana knows about one request of an engine: its budget, its slot and its progress.
 
-    `lock` holds the computed prefix of a request that yielded, None for any other one.
+    `lock` holds the computed prefix of a request that yielded, None for any other one. `outcome`
+    is set when the request has finished.
     """
 
-    __slots__ = ("budget", "first_token_s", "lock", "sequence", "slot", "yields")
+    __slots__ = (
+        "budget",
+        "first_token_s",
+        "is_admitted",
+        "lock",
+        "outcome",
+        "sequence",
+        "slot",
+    )
 
     def __init__(self, budget: Budget, sequence: int) -> None:
         self.budget = budget
         self.sequence = sequence
         self.slot = -1
         self.lock: Any = None
+        self.is_admitted = False
         self.first_token_s: float | None = None
-        self.yields = 0
+        self.outcome: BudgetOutcome | None = None
 
 
 class WaitingRoom:
