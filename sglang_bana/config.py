@@ -16,7 +16,7 @@ import msgspec
 from bana.slo.admission import DEFAULT_ADMISSION
 from bana.slo.errors import ConfigError
 from bana.slo.governor import DEFAULT_GOVERNOR
-from bana.slo.limits import SloClass, SloRange, SloRules
+from bana.slo.limits import ClassName, SloClass, SloRange, SloRules
 from bana.slo.order import DEFAULT_ORDER
 from bana.slo.routing import DEFAULT_ROUTING
 
@@ -24,8 +24,6 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-# It is echoed in headers and labels.
-ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class SchedulerKind(StrEnum):
