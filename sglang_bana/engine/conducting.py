@@ -8,17 +8,15 @@ from typing import Any
 
 from sglang.srt.runtime_context import get_parallel
 
-from bana.slo.admission import ADMISSION
 from bana.slo.decisions import LogHeader, PolicyChoice
 from bana.slo.errors import ConfigError
-from bana.slo.governor import GOVERNORS
 from bana.slo.limits import SloAsk, resolve_slo
-from bana.slo.order import ORDERS
-from sglang_bana.config import STOCK, InstanceSpec, SchedulingConfig
+from sglang_bana.config import STOCK, InstanceSpec
 from sglang_bana.engine.conductor import Conductor, Terms
 from sglang_bana.engine.counts import PassCounts
 from sglang_bana.engine.decision_log import DecisionLog
-from sglang_bana.engine.panel import Panel, Policies
+from sglang_bana.engine.panel import Panel
+from sglang_bana.policies import build_policies
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -62,13 +60,3 @@ def _open_log(spec: InstanceSpec) -> DecisionLog | None:
 
 def _choice(name: str, options: Mapping[str, object]) -> PolicyChoice | None:
     return None if name == STOCK else PolicyChoice(name, options)
-
-
-def build_policies(config: SchedulingConfig) -> Policies:
-    """The named policies with their options; ConfigError for an unknown or failing one."""
-    order, governor = config.order, config.governor
-    return Policies(
-        order=None if order == STOCK else ORDERS.create(order, config.order_options),
-        governor=None if governor == STOCK else GOVERNORS.create(governor, config.governor_options),
-        admission=ADMISSION.create(config.admission, config.admission_options),
-    )

@@ -18,7 +18,7 @@ from bana.slo.limits import Slo
 from bana.slo.order import OrderPlan, QueueView
 from sglang_bana.engine.counts import PassCounts
 from sglang_bana.engine.effects import Effects, list_ahead
-from sglang_bana.engine.outcomes import Outcomes
+from sglang_bana.engine.outcomes import Outcomes, is_own
 from sglang_bana.engine.panel import Panel
 from sglang_bana.engine.passes import PassInputs, PassPlan
 from sglang_bana.engine.step_learner import StepLearner
@@ -245,7 +245,7 @@ class Conductor:
 
     def _note_admission(self, req: Any) -> None:
         standing, inputs = req.bana, self._inputs
-        if inputs is None or standing.is_admitted:
+        if inputs is None or standing.is_admitted or is_own(req):
             return
         standing.is_admitted = True
         new, prefix = self.room.new_tokens(standing.slot), self.room.prefix_tokens(standing.slot)

@@ -19,7 +19,8 @@ class DecisionLog:
     def __init__(self, path: Path, max_bytes: int, header: LogLine) -> None:
         self._left_bytes = max_bytes
         self._path = path
-        self._file = path.open("wb")
+        # Unbuffered: a killed engine leaves every decision but the last.
+        self._file = path.open("wb", buffering=0)
         self.write(header)
 
     def write(self, line: LogLine) -> None:
@@ -30,23 +31,17 @@ class DecisionLog:
         if len(text) > self._left_bytes:
             self._end(f"it has reached its bound; {self._path} holds what came before")
             return
+        self._left_bytes -= len(text)
         try:
-            self._file.write(text)
-            self._left_bytes -= len(text)
+            if self._file.write(text) != len(text):
+                self._end(f"{self._path} took a part of a line only; free its disk")
         except OSError as error:
             self._end(f"{self._path} cannot be written: {error}")
 
-    def flush(self) -> None:
-        """Let readers see every line so far."""
-        if not self._file.closed:
-            try:
-                self._file.flush()
-            except OSError as error:
-                self._end(f"{self._path} cannot be written: {error}")
+    def close(self) -> None:
+        """Nothing is written any more."""
+        self._file.close()
 
     def _end(self, why: str) -> None:
         logger.warning("bana: the decision log ends: %s", why)
-        try:
-            self._file.close()
-        except OSError:
-            logger.warning("bana: %s may lack its last lines", self._path)
+        self.close()

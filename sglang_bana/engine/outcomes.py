@@ -22,6 +22,11 @@ OTHER_CLASS = "other"
 OWN_RIDS = (RID_PREFIX, "HEALTH_CHECK")
 
 
+def is_own(req: Any) -> bool:
+    """Whether no client waits for this request."""
+    return bool(req.rid.startswith(OWN_RIDS))
+
+
 class Histogram:
     """Counts of values between fixed bounds."""
 
@@ -101,8 +106,7 @@ class Outcomes:
                 standing.outcome = judge_budget(
                     standing.budget, standing.first_token_s, now_s, len(req.output_ids)
                 )
-                is_ours = req.rid.startswith(OWN_RIDS)
-                if not is_ours and not isinstance(req.finished_reason, FINISH_ABORT):
+                if not is_own(req) and not isinstance(req.finished_reason, FINISH_ABORT):
                     self.book(standing.budget).add(standing.outcome)
 
     def report(self) -> dict[str, ClassReport]:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-import msgspec
-
-from bana.slo.admission import Admission, AdmissionDecision, ArrivalView, Verdict
+from bana.slo.admission import AdmissionDecision, ArrivalView, Verdict
 from bana.slo.decisions import (
     AdmissionRecord,
     GovernorRecord,
@@ -17,21 +15,14 @@ from bana.slo.decisions import (
     record_queue,
     seed_decision,
 )
-from bana.slo.governor import Governor, StepPlan, StepView
-from bana.slo.order import OrderPlan, QueueOrder, QueueView
+from bana.slo.governor import StepPlan, StepView
+from bana.slo.order import OrderPlan, QueueView
 from sglang_bana.engine.counts import PassCounts
 from sglang_bana.engine.decision_log import DecisionLog
+from sglang_bana.policies import Policies
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-
-class Policies(msgspec.Struct, frozen=True):
-    """Who answers each question; None leaves it to SGLang."""
-
-    order: QueueOrder | None
-    governor: Governor | None
-    admission: Admission
 
 
 class Panel:

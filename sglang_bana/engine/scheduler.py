@@ -71,7 +71,11 @@ class BanaScheduler(Scheduler):
             recv_reqs = [req for req in recv_reqs if not isinstance(req, PassInputs)]
         super().process_input_requests(recv_reqs)
 
-    def _add_request_to_queue(self, req: Any, is_retracted: bool = False) -> None:
+    def _add_request_to_queue(
+        self,
+        req: Any,
+        is_retracted: bool = False,  # noqa: FBT001, FBT002 - SGLang's signature
+    ) -> None:
         if self.conductor is None or self._take_in(req):
             super()._add_request_to_queue(req, is_retracted)
 
@@ -154,7 +158,10 @@ class BanaScheduler(Scheduler):
             self.conductor.save_decodes(batch)
         return super().update_running_batch(batch)
 
-    def flush_cache(self, empty_cache: bool = True) -> bool:  # noqa: FBT001, FBT002
+    def flush_cache(
+        self,
+        empty_cache: bool = True,  # noqa: FBT001, FBT002 - SGLang's signature
+    ) -> bool:
         if self.conductor is not None:
             self.conductor.effects.give_up_all()
         return bool(super().flush_cache(empty_cache))
