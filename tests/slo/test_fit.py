@@ -71,6 +71,12 @@ def test_stalls_and_garbage_do_not_count() -> None:
     assert max(_misses(fitted, _log(SLOW, "pd", noise=0.0))) < 0.15
 
 
+def test_one_endless_step_does_not_set_the_scale() -> None:
+    log = _log(FAST, "pd")
+    endless = [StepObservation(o.shape, 1e9) for o in log[:2]]
+    assert max(_misses(fit_model(endless + log), _log(FAST, "pd", noise=0.0))) < 0.05
+
+
 def test_what_the_log_never_shows_costs_nothing() -> None:
     fitted = fit_model(_log(SLOW, "p"))
     assert fitted.estimate_step_s(StepShape(decode_requests=8, context_tokens=800)) == 0.0

@@ -119,6 +119,17 @@ def test_a_group_that_is_seen_only_together_changes_by_one_factor() -> None:
     assert moved[2:] == pytest.approx(believed[2:])
 
 
+def test_what_was_believed_to_be_nothing_grows_only_on_evidence() -> None:
+    believed = np.array([1.0, 0.0, 0.0, 0.0])
+    row = np.array([[1.0, 1e6, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    once, often = Equations(SIZE), Equations(SIZE)
+    once.add(row[:1], np.array([1.2]))
+    often.add(np.tile(row, (200, 1)), np.tile([1.2, 1.0], 200))
+    first, later = (refit(believed, e, GROUPS, 0.1)[1] * 1e6 for e in (once, often))
+    assert first < 0.02
+    assert later == pytest.approx(0.2, rel=0.1)
+
+
 def test_inertia_is_what_observations_have_to_overcome() -> None:
     equations = Equations(SIZE)
     equations.add(np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.full(4, 2.0))
