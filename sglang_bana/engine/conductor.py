@@ -158,7 +158,9 @@ class Conductor:
 
     def note_step(self, batch: Any) -> None:
         """This batch runs next."""
-        self._decodes = 0 if batch.forward_mode.is_extend() else self._decodes + 1
+        is_prompts = batch.forward_mode.is_extend()
+        # A mixed step is both.
+        self._decodes = (1 if batch.decoding_reqs else 0) if is_prompts else self._decodes + 1
 
     def save_decodes(self, running_batch: Any) -> None:
         """Before decoding requests are retracted for want of KV, half-computed prompts give way."""

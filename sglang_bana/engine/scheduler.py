@@ -178,6 +178,11 @@ class BanaScheduler(Scheduler):
             self.conductor.learner.note_result()
             self.conductor.outcomes.note_tokens(batch.reqs, time.monotonic())
 
+    def on_idle(self) -> None:
+        if self.conductor is not None:
+            self.conductor.learner.note_idle()
+        super().on_idle()
+
     def _has_work(self) -> bool:
         return bool(self.waiting_queue or self.chunked_req or not self.running_batch.is_empty())
 

@@ -61,6 +61,7 @@ CONDUCTING = (
     Seam(f"{_S}.update_running_batch", ("self", "batch"), uses=("check_decode_mem",)),
     Seam(f"{_S}.flush_cache", ("self", "empty_cache")),
     Seam(f"{_S}.run_batch", ("self", "batch")),
+    Seam(f"{_S}.on_idle", ("self",)),
     Seam(
         f"{_S}._add_request_to_queue",
         ("self", "req", "is_retracted"),

@@ -57,6 +57,11 @@ class StepLearner:
             self._context_tokens = seen.shape.context_tokens // seen.shape.decode_requests
         self._share(seen)
 
+    def note_idle(self) -> None:
+        """Nothing runs and nothing waits: the next prompt will be alone."""
+        self._chunk = None
+        self.tracker.observe_idle()
+
     def note_admission(self, prompt_tokens: int, demoted_tokens: int) -> None:
         """So much prompt work has begun, this much of it of demoted requests."""
         self.tracker.observe_admission(prompt_tokens, demoted_tokens)
