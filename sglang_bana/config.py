@@ -14,15 +14,13 @@ from typing import Annotated
 import msgspec
 
 from bana.slo.errors import ConfigError
-from bana.slo.limits import SloClass, SloRange, SloRules
+from bana.slo.limits import ClassName, SloClass, SloRange, SloRules
 from bana.slo.routing import DEFAULT_ROUTING
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-# It is echoed in headers and labels.
-ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class SchedulerKind(StrEnum):

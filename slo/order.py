@@ -1,74 +1,34 @@
-"""Which waiting request runs next: the protocol, its views, the built-in orders.
+"""Which waiting request runs next: the protocol and its policies by name.
 
-A queue is given in columns, so that ten thousand requests are ordered in well under a
-millisecond. A policy sees all of it and answers with the rows that should run first, and with the
-rows that it gives up on for now.
+A policy sees the whole queue and answers with the rows that should run first, and with the rows
+that it gives up on for now.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from random import Random
 from typing import Protocol
 
-import msgspec
-import numpy as np
-import numpy.typing as npt
+from bana.slo.budget_order import BudgetOptions, BudgetOrder
+from bana.slo.keyed_orders import (
+    CascadeOptions,
+    build_cascade,
+    build_edf,
+    build_fcfs,
+    build_sjf,
+)
+from bana.slo.registry import PolicyEntry, PolicyRegistry
+from bana.slo.waiting import EngineLoad, OrderPlan, QueueColumns, QueueView
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class QueueColumns:
-    """The waiting requests, one row each, all columns equally long.
-
-    `sequence` numbers requests as they arrived and breaks ties; it is unique. `service_s` is the
-    predicted time to the first token of what is left of the prompt, served alone (cached prefix
-    excluded). `started` marks a request with computed chunks that yielded; `demoted` one that an
-    earlier plan demoted.
-    """
-
-    sequence: Integers
-    arrival_s: Floats
-    deadline_s: Floats
-    service_s: Floats
-    prompt_tokens: Integers
-    started: Flags
-    demoted: Flags
-
-
-class EngineLoad(msgspec.Struct, frozen=True):
-    """How the engine shares its time now.
-
-    `inflation` is the wall time of recent prefill work over the time it would take alone, at
-    least 1; `full_inflation` the same with the instance nearly full. `demoted_share` is the share
-    of recently admitted prompt tokens that belonged to demoted requests, 0 to 1.
-    """
-
-    inflation: float = 1.0
-    full_inflation: float = 1.0
-    demoted_share: float = 0.0
-
-
-class QueueView(msgspec.Struct, frozen=True):
-    """Everything an order may depend on; `head_rows` bounds the answer, at least 1."""
-
-    queue: QueueColumns
-    load: EngineLoad
-    head_rows: int
-
-
-class OrderPlan(msgspec.Struct, frozen=True):
-    """The rows to run first, in order, with a low-cardinality reason each, and the newly demoted.
-
-    `head` holds min(head_rows, rows of the queue) distinct rows.
-    """
-
-    head: tuple[int, ...]
-    reasons: tuple[str, ...]
-    demote: tuple[int, ...] = ()
+__all__ = [
+    "DEFAULT_ORDER",
+    "ORDERS",
+    "EngineLoad",
+    "OrderPlan",
+    "QueueColumns",
+    "QueueOrder",
+    "QueueView",
+]
 
 
 class QueueOrder(Protocol):
@@ -77,3 +37,17 @@ class QueueOrder(Protocol):
     """
 
     def decide_order(self, view: QueueView, now_s: float, rng: Random) -> OrderPlan: ...
+
+
+ORDERS: PolicyRegistry[QueueOrder] = PolicyRegistry(
+    "queue_order",
+    {
+        "budget": PolicyEntry(BudgetOrder, BudgetOptions),
+        "cascade": PolicyEntry(build_cascade, CascadeOptions),
+        "fcfs": PolicyEntry(build_fcfs),
+        "edf": PolicyEntry(build_edf),
+        "sjf": PolicyEntry(build_sjf),
+    },
+    members=("decide_order",),
+)
+DEFAULT_ORDER = "budget"
