@@ -1,4 +1,4 @@
-"""`bana eval`: measurements, live ones and benchmarks."""
+"""`bana eval`: measurements, live and simulated ones, and benchmarks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from bana.cli.compare import compare
 from bana.cli.live import live
+from bana.cli.sim import replay, sim
 from bana.slo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,14 +20,18 @@ if TYPE_CHECKING:
 INVALID_STATUS = 1
 INTERRUPTED_STATUS = 130
 
-eval_app = typer.Typer(help="Measure: live servers, and benchmarks.", no_args_is_help=True)
+eval_app = typer.Typer(
+    help="Measure: live servers, simulated ones, and benchmarks.", no_args_is_help=True
+)
 eval_app.command("live")(live)
 eval_app.command("compare")(compare)
+eval_app.command("sim")(sim)
+eval_app.command("replay")(replay)
 
 
 @eval_app.callback()
 def describe_eval() -> None:
-    """Measure: live servers, and benchmarks with their figures."""
+    """Measure: live servers, simulated ones, and benchmarks with their figures."""
 
 
 @eval_app.command("bench")

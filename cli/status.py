@@ -10,11 +10,24 @@ import typer
 from bana.cli.options import AsJson, RunDirectory
 
 if TYPE_CHECKING:
+    from bana.slo.wire import SchedulingReport
     from sglang_bana.cluster.control import LiveRun
     from sglang_bana.status import FrontDoorStatus, InstanceStatus, ProcessState
 
 STOP_TIMEOUT_S = 120.0
-COLUMNS = ("instance", "state", "running", "waiting", "prefill tokens", "KV used", "restarts")
+COLUMNS = (
+    "instance",
+    "state",
+    "running",
+    "waiting",
+    "prefill tokens",
+    "KV used",
+    "met",
+    "demoted",
+    "yielded",
+    "step error",
+    "restarts",
+)
 
 
 def status(*, run_dir: RunDirectory = None, json_: AsJson = False) -> int:
@@ -79,7 +92,7 @@ def _row(name: str, seen: InstanceStatus | None, kept: ProcessState | None) -> t
     restarts = str(kept.restarts) if kept is not None else "-"
     word = "given up" if kept is not None and kept.is_given_up else None
     if seen is None:
-        return (name, word or "unknown", "-", "-", "-", "-", restarts)
+        return (name, word or "unknown", *("-",) * (len(COLUMNS) - 3), restarts)
     used = "-"
     if seen.used_tokens is not None and seen.capacity_tokens:
         used = f"{seen.used_tokens}/{seen.capacity_tokens}"
@@ -90,7 +103,23 @@ def _row(name: str, seen: InstanceStatus | None, kept: ProcessState | None) -> t
         str(seen.waiting_requests),
         str(seen.prefill_tokens),
         used,
+        *_scheduling_cells(seen.scheduling),
         restarts,
+    )
+
+
+def _scheduling_cells(seen: SchedulingReport | None) -> tuple[str, str, str, str]:
+    """Share of answers within all limits, demotions, yields, error of the likeliest step kind."""
+    if seen is None:
+        return ("-", "-", "-", "-")
+    classes = seen.classes.values()
+    answered, met = sum(c.answered for c in classes), sum(c.met for c in classes)
+    known = max(seen.errors.values(), key=lambda e: e.observations, default=None)
+    return (
+        f"{100 * met / answered:.0f} %" if answered else "-",
+        str(seen.counts["demotions"]),
+        str(seen.counts["yields"]),
+        f"{100 * known.error:.0f} %" if known is not None else "-",
     )
 
 

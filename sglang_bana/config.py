@@ -13,16 +13,17 @@ from typing import Annotated
 
 import msgspec
 
+from bana.slo.admission import DEFAULT_ADMISSION
 from bana.slo.errors import ConfigError
-from bana.slo.limits import SloClass, SloRange, SloRules
+from bana.slo.governor import DEFAULT_GOVERNOR
+from bana.slo.limits import ClassName, SloClass, SloRange, SloRules
+from bana.slo.order import DEFAULT_ORDER
 from bana.slo.routing import DEFAULT_ROUTING
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-# It is echoed in headers and labels.
-ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class SchedulerKind(StrEnum):
@@ -60,6 +61,37 @@ class EngineConfig(Section, frozen=True):
     attention_backend: Name = "bana_cpu"
     force_cpu: bool = False
     report_interval_s: Annotated[float, msgspec.Meta(ge=0.02, le=10)] = 0.1
+
+
+# The name that leaves a question of the engine to SGLang.
+STOCK = "stock"
+
+
+class SchedulingConfig(Section, frozen=True):
+    """Which policies decide in an instance's queue; `stock` leaves a question to SGLang.
+
+    `head_rows` is how much of the queue is put in order at a time, `max_started` how many
+    prompts may wait half computed. `decision_log_bytes` bounds the log of decisions that each
+    instance writes into the run directory; 0 writes none. `report_outcome` tells clients in
+    `meta_info` what became of their budget.
+    """
+
+    order: Name = DEFAULT_ORDER
+    order_options: Mapping[str, object] = {}
+    governor: Name = DEFAULT_GOVERNOR
+    governor_options: Mapping[str, object] = {}
+    admission: Name = DEFAULT_ADMISSION
+    admission_options: Mapping[str, object] = {}
+    head_rows: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 64
+    max_started: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 16
+    seed: int = 0
+    decision_log_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**36)] = 0
+    report_outcome: bool = False
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether SGLang decides everything, and requests need no budgets in the engine."""
+        return self.order == self.governor == STOCK and self.admission == DEFAULT_ADMISSION
 
 
 class RoutingConfig(Section, frozen=True):
@@ -142,6 +174,7 @@ class BanaConfig(Section, frozen=True):
 
     launch: LaunchConfig = LaunchConfig()
     engine: EngineConfig = EngineConfig()
+    scheduling: SchedulingConfig = SchedulingConfig()
     routing: RoutingConfig = RoutingConfig()
     slo: SloConfig = msgspec.field(default_factory=SloConfig)
     limits: LimitsConfig = LimitsConfig()
@@ -186,6 +219,8 @@ class InstanceSpec(Section, frozen=True):
     load_endpoint: Name
     parent_pid: int
     run_dir: str
+    scheduling: SchedulingConfig = SchedulingConfig()
+    slo: SloConfig = msgspec.field(default_factory=SloConfig)
 
 
 INSTANCE_ENV = "BANA_INSTANCE"

@@ -29,6 +29,7 @@ from sglang_bana.config_keys import (
     mask_value,
     parse_text,
 )
+from sglang_bana.policies import build_policies
 
 DEFAULT_FILE = "bana.toml"
 CONFIG_ENV = "BANA_CONFIG"
@@ -190,9 +191,10 @@ class _Layers:
 
 
 def check_config(config: BanaConfig) -> None:
-    """Refuse what single values cannot show: SLO classes, routing policy and its options."""
+    """Refuse what single values cannot show: SLO classes, policies and their options."""
     config.slo.rules()
     ROUTING.create(config.routing.policy, config.routing.options)
+    build_policies(config.scheduling)
     supervisor = config.supervisor
     if supervisor.suspect_after_s >= supervisor.kill_after_s:
         raise ConfigError(

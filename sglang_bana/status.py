@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from bana.slo.wire import EngineProof
+from bana.slo.wire import EngineProof, SchedulingReport
 
 
 class InstanceState(StrEnum):
@@ -45,6 +45,7 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     used_tokens: int | None = None
     capacity_tokens: int | None = None
     proof: EngineProof | None = None
+    scheduling: SchedulingReport | None = None
     trouble: str | None = None
 
 

@@ -15,7 +15,11 @@ import msgspec
 
 from bana.slo.errors import ConfigError, describe_unknown
 
-PositiveMs = Annotated[float, msgspec.Meta(gt=0)]
+MAX_LIMIT_S = 86_400.0
+
+PositiveMs = Annotated[float, msgspec.Meta(gt=0, le=MAX_LIMIT_S * 1e3)]
+# It is echoed in headers and labels.
+ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class SloError(ConfigError):

@@ -21,6 +21,56 @@ class EngineProof(msgspec.Struct, frozen=True):
     page_size: int
 
 
+class Tally(msgspec.Struct, frozen=True):
+    """How many values fell at or under each of `bounds_s`, beyond the last one, and their sum."""
+
+    bounds_s: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum_s: float
+
+
+class ClassReport(msgspec.Struct, frozen=True):
+    """What became of one SLO class's requests in one engine; numbers that only grow.
+
+    `met` requests missed no limit; `missed` counts each limit that was missed, by name. `slack` is
+    what was left of the TTFT limit beyond the predicted service when a request was admitted.
+    """
+
+    answered: int
+    met: int
+    missed: dict[str, int]
+    demoted: int
+    yielded: int
+    rejected: int
+    ttft: Tally
+    tpot: Tally
+    slack: Tally
+
+
+class StepErrorReport(msgspec.Struct, frozen=True):
+    """How well steps of one kind are predicted: relative, recent; see `slo/estimate.KindError`."""
+
+    observations: int
+    error: float
+    bias: float
+
+
+class SchedulingReport(msgspec.Struct, frozen=True):
+    """Who decides in an engine's queue, what they did, and what came of it.
+
+    `counts` only grow; their names are those of the engine's `PassCounts`.
+    """
+
+    order: str
+    governor: str
+    admission: str
+    counts: dict[str, int]
+    classes: dict[str, ClassReport]
+    errors: dict[str, StepErrorReport]
+    inflation: float
+    started: int
+
+
 class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     """What one instance is doing, at `time_s` on CLOCK_MONOTONIC.
 
@@ -28,7 +78,8 @@ class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     stops when the process is stopped. `last_pass_s` is when the scheduler loop last passed.
     Counts of requests and tokens are those of that pass; `*_total` counters only grow within one
     process life, which `epoch` (the process's start in ns) names.
-    `proof` is None for an attached server, which cannot give one.
+    `proof` is None for an attached server, which cannot give one, `scheduling` where SGLang's own
+    policies decide.
     """
 
     instance: str
@@ -45,6 +96,7 @@ class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     prefill_tokens_total: int
     decode_tokens_total: int
     proof: EngineProof | None = None
+    scheduling: SchedulingReport | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder()

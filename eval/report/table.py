@@ -46,6 +46,14 @@ def print_report(report: ReportInput, stream: TextIO) -> None:
     _print_lines(console, ["", clean_text(choose_sentence(report), MAX_SENTENCE)])
 
 
+def print_tables(tables: Sequence[NumberTable], sentence: str, stream: TextIO) -> None:
+    """Any tables, as runs are printed, and the sentence last."""
+    console = _open_console(stream)
+    for table in tables:
+        _print_table(console, table)
+    _print_lines(console, ["", clean_text(sentence, MAX_SENTENCE)])
+
+
 def _open_console(stream: TextIO) -> Console:
     from rich.console import Console
 

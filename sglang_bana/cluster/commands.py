@@ -109,6 +109,8 @@ def build_instance_spec(
         load_endpoint=run_dir.load_endpoint(site.name),
         parent_pid=os.getpid(),
         run_dir=str(run_dir.root),
+        scheduling=blueprint.config.scheduling,
+        slo=blueprint.config.slo,
     )
 
 

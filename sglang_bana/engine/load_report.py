@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import zmq
 
-from bana.slo.wire import EngineProof, LoadReport, encode_load
+from bana.slo.wire import EngineProof, LoadReport, SchedulingReport, encode_load
 from sglang_bana.config import InstanceSpec
 from sglang_bana.engine.load_watch import LoadWatch
 
@@ -19,10 +20,17 @@ class LoadReporter:
     thread stops with the process, or at `stop`.
     """
 
-    def __init__(self, spec: InstanceSpec, watch: LoadWatch, proof: EngineProof) -> None:
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        watch: LoadWatch,
+        proof: EngineProof,
+        report_scheduling: Callable[[], SchedulingReport | None],
+    ) -> None:
         self._spec = spec
         self._watch = watch
         self._proof = proof
+        self._report_scheduling = report_scheduling
         self._epoch = time.time_ns()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._publish, name="bana-load", daemon=True)
@@ -66,4 +74,5 @@ class LoadReporter:
             prefill_tokens_total=load.prefill_tokens_total,
             decode_tokens_total=load.decode_tokens_total,
             proof=self._proof,
+            scheduling=self._report_scheduling(),
         )

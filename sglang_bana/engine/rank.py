@@ -63,8 +63,8 @@ class SchedulerBuild:
         """The verified scheduler, with its load being published if this is the first rank."""
         from sglang_bana.engine.verify import verify_scheduler
 
-        scheduler = self._kind(server_args, port_args)
         try:
+            scheduler = self._build(server_args, port_args)
             verify_scheduler(scheduler, self._kind, server_args.attention_backend)
         except BanaError as error:
             # SGLang catches exceptions here, and would report a crash instead of a refusal.
@@ -72,6 +72,11 @@ class SchedulerBuild:
         if self._is_first_rank:
             self._start_reporting(scheduler)
         return scheduler
+
+    def _build(self, server_args: Any, port_args: Any) -> Any:
+        if self._spec.engine.scheduler is SchedulerKind.STOCK:
+            return self._kind(server_args, port_args)
+        return self._kind(self._spec, server_args, port_args)
 
     def stop_reporting(self) -> None:
         """End the load reports, if any were started."""
@@ -82,10 +87,17 @@ class SchedulerBuild:
         from sglang_bana.engine.load_report import LoadReporter
         from sglang_bana.engine.load_watch import LoadWatch
         from sglang_bana.engine.proof import read_proof
+        from sglang_bana.engine.scheduling_report import report_scheduling
 
         watch = LoadWatch(scheduler)
         watch.attach()
-        self._reporter = LoadReporter(self._spec, watch, read_proof(scheduler))
+        conductor = getattr(scheduler, "conductor", None)
+        self._reporter = LoadReporter(
+            self._spec,
+            watch,
+            read_proof(scheduler),
+            lambda: report_scheduling(conductor, self._spec.scheduling),
+        )
         self._reporter.start()
 
 

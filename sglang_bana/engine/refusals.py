@@ -93,6 +93,28 @@ _CPU_REFUSALS = (
     ),
 )
 
+_OWN_QUEUE = (
+    "bana's policies decide the queue and the steps; leave it out, or keep SGLang's own with "
+    "`--set scheduling.order=stock --set scheduling.governor=stock`"
+)
+
+
+def _is_not_fcfs(value: Any) -> bool:
+    return value != "fcfs"
+
+
+_CONDUCTED_REFUSALS = (
+    Refusal("schedule_policy", _is_not_fcfs, _OWN_QUEUE),
+    Refusal("enable_priority_scheduling", _is_set, _OWN_QUEUE),
+    Refusal("prefill_decode_interval", _is_set, _OWN_QUEUE),
+    Refusal("enable_prefill_delayer", _is_set, _OWN_QUEUE),
+    Refusal("min_free_slots_delay", _is_set, _OWN_QUEUE),
+    Refusal("enable_dynamic_chunking", _is_set, _OWN_QUEUE),
+    Refusal("pp_size", _is_above_one, _OWN_QUEUE),
+    Refusal("dllm_algorithm", _is_set, _OWN_QUEUE),
+    Refusal("enable_hisparse", _is_set, _OWN_QUEUE),
+)
+
 # SGLang reads these beside its flags; each message ends with "unset it".
 _REFUSED_ENVIRONMENT = {
     "SGLANG_RUST_SERVER": "SGLang would start another server than bana's",
@@ -110,6 +132,11 @@ def refuse_unsupported(server_args: Any) -> None:
 def refuse_unsupported_on_cpu(server_args: Any) -> None:
     """ConfigError at the first flag that bana's CPU platform cannot honour."""
     _refuse_fields(server_args, _CPU_REFUSALS)
+
+
+def refuse_unconducted(server_args: Any) -> None:
+    """ConfigError at the first flag that would decide the queue beside bana's policies."""
+    _refuse_fields(server_args, _CONDUCTED_REFUSALS)
 
 
 def _refuse_fields(server_args: Any, refusals: tuple[Refusal, ...]) -> None:

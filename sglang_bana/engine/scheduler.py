@@ -1,12 +1,220 @@
-"""bana's scheduler class: SGLang's own, and the place where bana's policies take hold.
+"""bana's scheduler class: SGLang's own, with the queue and the steps decided by policies.
 
-It overrides nothing yet, so a bana instance decides exactly as SGLang does.
+Each override either asks the conductor or leaves the matter to SGLang; with every question left
+to SGLang there is no conductor, and an instance decides exactly as SGLang does.
 """
 
 from __future__ import annotations
 
-from sglang.srt.managers.scheduler import Scheduler
+import time
+from http import HTTPStatus
+from typing import Any
+
+from sglang.srt.managers.schedule_policy import AddReqResult, PrefillAdder, SchedulePolicy
+from sglang.srt.managers.scheduler import Scheduler, _make_abort_req
+
+from bana.slo.admission import AdmissionDecision, Verdict
+from bana.slo.governor import StepKind
+from bana.slo.limits import SloError
+from sglang_bana.config import InstanceSpec
+from sglang_bana.engine.conducting import build_conductor
+from sglang_bana.engine.conductor import Conductor
+from sglang_bana.engine.passes import PassInputs
+
+# A rank that heard nothing for this long is told the time again, so that budgets start right.
+REFRESH_S = 0.1
 
 
 class BanaScheduler(Scheduler):
-    """SGLang's scheduler under bana's name, so that an instance can prove which one it runs."""
+    """SGLang's scheduler under latency budgets."""
+
+    conductor: Conductor | None = None
+    chunked_prefill_size: int | None
+    is_mixed_chunk: bool
+
+    def __init__(self, spec: InstanceSpec, server_args: Any, port_args: Any) -> None:
+        self._spec = spec
+        self._told_s = 0.0
+        super().__init__(server_args, port_args)
+
+    def init_schedule_policy(self) -> None:
+        super().init_schedule_policy()
+        self.conductor = build_conductor(self, self._spec)
+        if self.conductor is None:
+            return
+        self.policy = ConductedPolicy(
+            self.schedule_policy,
+            self.tree_cache,
+            self.enable_hierarchical_cache,
+            self.enable_priority_scheduling,
+            self.schedule_low_priority_values_first,
+        )
+        self.policy.conductor = self.conductor
+
+    def _poll_timeout_aborts(self) -> list[Any]:
+        """Rank 0 alone: its clock and model ride to all ranks with what they receive."""
+        told = super()._poll_timeout_aborts()
+        if self.conductor is not None and self.tp_size > 1:
+            now_s = time.monotonic()
+            if self._has_work() or now_s - self._told_s > REFRESH_S:
+                self._told_s = now_s
+                told.append(self.conductor.learner.inputs(now_s))
+        return told
+
+    def process_input_requests(self, recv_reqs: list[Any]) -> None:
+        if self.conductor is not None:
+            if self.tp_size == 1:
+                self.conductor.note_inputs(self.conductor.learner.inputs(time.monotonic()))
+            for inputs in recv_reqs:
+                if isinstance(inputs, PassInputs):
+                    self.conductor.note_inputs(inputs)
+            recv_reqs = [req for req in recv_reqs if not isinstance(req, PassInputs)]
+        super().process_input_requests(recv_reqs)
+
+    def _add_request_to_queue(
+        self,
+        req: Any,
+        is_retracted: bool = False,  # noqa: FBT001, FBT002 - SGLang's signature
+    ) -> None:
+        if self.conductor is None or self._take_in(req):
+            super()._add_request_to_queue(req, is_retracted)
+
+    def _take_in(self, req: Any) -> bool:
+        """Whether the request may wait; the client of one that may not is told why."""
+        assert self.conductor is not None
+        is_new = not hasattr(req, "bana")
+        self.conductor.counts.retractions += not is_new
+        try:
+            self.conductor.welcome(req)
+        except SloError as error:
+            self._refuse(req, HTTPStatus.BAD_REQUEST, str(error))
+            return False
+        if not is_new:
+            return True
+        decided = self.conductor.decide_admission(req)
+        if decided.verdict is Verdict.ADMITTED:
+            return True
+        self._refuse(req, HTTPStatus.TOO_MANY_REQUESTS, describe_refusal(decided))
+        return False
+
+    def _refuse(self, req: Any, status: HTTPStatus, message: str) -> None:
+        reason = {"type": "abort", "status_code": status, "message": message}
+        self.send_abort_output(_make_abort_req(req, finished_reason=reason), req)
+        self._release_aborted_request(req)
+
+    def _release_aborted_request(self, req: Any) -> None:
+        super()._release_aborted_request(req)
+        if self.conductor is not None:
+            self.conductor.effects.forget(req)
+
+    def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
+        planned = super().get_next_batch_to_run(running_batch, last_batch)
+        if self.conductor is not None and planned.batch_to_run is not None:
+            self.conductor.note_step(planned.batch_to_run)
+        return planned
+
+    def _should_defer_prefill(self, running_batch: Any) -> bool:
+        if self.conductor is None:
+            return bool(super()._should_defer_prefill(running_batch))
+        kind = self.conductor.plan_pass(running_batch)
+        if kind is None:
+            return bool(super()._should_defer_prefill(running_batch))
+        return kind is StepKind.DECODE
+
+    def _get_new_batch_prefill_raw(
+        self, prefill_delayer_single_pass: Any, running_batch: Any
+    ) -> tuple[Any, Any]:
+        if self.conductor is None or self.conductor.plan is None:
+            return super()._get_new_batch_prefill_raw(prefill_delayer_single_pass, running_batch)
+        self.conductor.apply_plan()
+        while True:
+            batch, running_batch = self._admit(prefill_delayer_single_pass, running_batch)
+            if batch is not None:
+                self.conductor.note_admitted(batch)
+                return batch, running_batch
+            if not self.conductor.make_room(running_batch):
+                return None, running_batch
+
+    def _admit(self, delayer: Any, running_batch: Any) -> tuple[Any, Any]:
+        """SGLang's own admission, with this pass's chunk and kind of step."""
+        assert self.conductor is not None
+        plan = self.conductor.plan
+        step = None if plan is None else plan.step
+        kept = self.chunked_prefill_size, self.is_mixed_chunk
+        if step is not None:
+            self.is_mixed_chunk = step.kind is StepKind.MIXED
+            decoding = len(running_batch.reqs) if self.is_mixed_chunk else 0
+            self.chunked_prefill_size = step.prefill_tokens + decoding
+        try:
+            return super()._get_new_batch_prefill_raw(delayer, running_batch)
+        finally:
+            self.chunked_prefill_size, self.is_mixed_chunk = kept
+
+    def get_prefill_adder_class(self) -> type[PrefillAdder]:
+        return super().get_prefill_adder_class() if self.conductor is None else OneChunkAdder
+
+    def update_running_batch(self, batch: Any) -> Any:
+        if self.conductor is not None and not batch.check_decode_mem():
+            self.conductor.save_decodes(batch)
+        return super().update_running_batch(batch)
+
+    def flush_cache(
+        self,
+        empty_cache: bool = True,  # noqa: FBT001, FBT002 - SGLang's signature
+    ) -> bool:
+        if self.conductor is not None:
+            self.conductor.effects.give_up_all()
+        return bool(super().flush_cache(empty_cache))
+
+    def run_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.conductor is None:
+            return super().run_batch(batch, *args, **kwargs)
+        with self.conductor.learner.timing(batch):
+            return super().run_batch(batch, *args, **kwargs)
+
+    def process_batch_result(self, batch: Any, result: Any) -> None:
+        super().process_batch_result(batch, result)
+        if self.conductor is not None:
+            self.conductor.learner.note_result()
+            self.conductor.outcomes.note_tokens(batch.reqs, time.monotonic())
+
+    def on_idle(self) -> None:
+        if self.conductor is not None:
+            self.conductor.learner.note_idle()
+        super().on_idle()
+
+    def _has_work(self) -> bool:
+        return bool(self.waiting_queue or self.chunked_req or not self.running_batch.is_empty())
+
+
+class ConductedPolicy(SchedulePolicy):
+    """SGLang's place for an order of the queue, where the order was decided before."""
+
+    conductor: Conductor
+
+    def calc_priority(self, waiting_queue: list[Any], *args: Any, **kwargs: Any) -> None:
+        if self.conductor.plan is None or self.conductor.plan.order is None:
+            super().calc_priority(waiting_queue, *args, **kwargs)
+
+    def shortest_prefill_chunk_limit(
+        self, chunked_req: Any, waiting_queue: list[Any], budget: int, page_size: int
+    ) -> int | None:
+        return self.conductor.chunk_limit
+
+
+class OneChunkAdder(PrefillAdder):
+    """Admits beside a chunked request only what fits whole: SGLang can track one chunked prompt."""
+
+    def _select_prefill_admission(self, req: Any, **kwargs: Any) -> Any:
+        admission = super()._select_prefill_admission(req, **kwargs)
+        is_second = kwargs.get("has_chunked_req", False) and getattr(admission, "is_chunked", False)
+        return AddReqResult.OTHER if is_second else admission
+
+
+def describe_refusal(decided: AdmissionDecision) -> str:
+    """What a client reads that was not taken in; the front door reads the seconds out of it."""
+    wait_s = decided.retry_after_s or 1.0
+    return (
+        f"{decided.verdict}: the request cannot meet its latency limits now ({decided.reason}); "
+        f"retry after {wait_s:.3f} s, or ask for wider limits"
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from sglang_bana.engine.refusals import REFUSALS
 from sglang_bana.engine.seam import SGLANG_VERSION, Seam, check_seam, fail
+from sglang_bana.engine.seams_conducting import CALIBRATION, CONDUCTING
 
 BANA_CPU = "bana_cpu"
 
@@ -252,8 +253,8 @@ _SCHEDULER = (
 )
 
 _SEAMS = {
-    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY,
-    Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER,
+    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY + CALIBRATION,
+    Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER + CONDUCTING,
 }
 
 # Attributes of the built scheduler that its load and its proof are read from.

@@ -17,7 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from bana.slo.errors import BanaError
-from sglang_bana.config import InstanceSpec
+from sglang_bana.config import InstanceSpec, SchedulerKind
 from sglang_bana.engine.instance import read_instance_spec, refuse
 from sglang_bana.leftovers import (
     record_process,
@@ -90,17 +90,35 @@ def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
     from sglang.srt.server_args import prepare_server_args
 
     from sglang_bana.engine.platform import is_wanted
-    from sglang_bana.engine.refusals import refuse_unsupported, refuse_unsupported_on_cpu
+    from sglang_bana.engine.refusals import (
+        refuse_unconducted,
+        refuse_unsupported,
+        refuse_unsupported_on_cpu,
+    )
     from sglang_bana.engine.verify import verify_hooks
 
     verify_hooks()
     server_args = prepare_server_args(argv)
     refuse_unsupported(server_args)
+    if spec.engine.scheduler is SchedulerKind.BANA and not spec.scheduling.is_stock:
+        refuse_unconducted(server_args)
+        _calibrate_first(server_args)
     if is_wanted():
         refuse_unsupported_on_cpu(server_args)
         _choose_attention(server_args, spec.engine.attention_backend)
     server_args.api_key = server_args.admin_api_key = spec.secret
     return server_args
+
+
+def _calibrate_first(server_args: Any) -> None:
+    """Let SGLang run bana's calibration with its own warm-ups, unless the user wants none."""
+    from sglang.srt.entrypoints.warmup import warmup
+
+    from sglang_bana.engine.calibration import NAME, calibrate
+
+    if not server_args.skip_server_warmup:
+        warmup(NAME)(calibrate)
+        server_args.warmups = ",".join(filter(None, (server_args.warmups, NAME)))
 
 
 def _choose_attention(server_args: Any, backend: str) -> None:

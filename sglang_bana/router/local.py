@@ -132,6 +132,7 @@ class LocalAnswers:
                     used_tokens=None if report is None else report.used_tokens,
                     capacity_tokens=None if report is None else report.capacity_tokens,
                     proof=None if report is None else report.proof,
+                    scheduling=None if report is None else report.scheduling,
                     trouble=instance.trouble or None,
                 )
             )

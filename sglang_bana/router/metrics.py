@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 
 from sglang_bana.router.instances import Instance
+from sglang_bana.router.scheduling_metrics import SchedulingCollector
 from sglang_bana.status import InstanceState, InstanceStatus
 
 MAX_REASONS = 32
@@ -29,6 +30,8 @@ class RouterMetrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry(auto_describe=True)
+        self._scheduling = SchedulingCollector()
+        self._registry.register(self._scheduling)
         self._reasons: set[str] = set()
         self.requests = self._counter(
             "requests", "Requests by how they ended.", "endpoint", "outcome", "slo_class"
@@ -83,6 +86,8 @@ class RouterMetrics:
 
     def render(self, statuses: tuple[InstanceStatus, ...]) -> bytes:
         """The exposition text, with belief and truth as of now."""
+        reports = {s.name: s.scheduling for s in statuses if s.scheduling is not None}
+        self._scheduling.reports = reports
         for status in statuses:
             self._failures.labels(status.name).set(status.failures_total)
             self._show(self._belief, status.name, "in_flight", status.in_flight)

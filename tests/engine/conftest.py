@@ -23,7 +23,13 @@ import zmq
 
 from bana.slo.wire import LoadReport, decode_load
 from sglang_bana import leftovers
-from sglang_bana.config import INSTANCE_ENV, EngineConfig, InstanceSpec, write_private
+from sglang_bana.config import (
+    INSTANCE_ENV,
+    EngineConfig,
+    InstanceSpec,
+    SchedulingConfig,
+    write_private,
+)
 
 READY_DEADLINE_S = 240.0
 END_DEADLINE_S = 60.0
@@ -135,11 +141,13 @@ def spawn_instance() -> StartInstance:
         model: Path,
         *arguments: str,
         engine: EngineConfig | None = None,
+        scheduling: SchedulingConfig | None = None,
         environment: dict[str, str] | None = None,
     ) -> Iterator[Instance]:
         # Socket paths are short, pytest's own folders are not.
         with tempfile.TemporaryDirectory(prefix="bana-", dir="/tmp") as run_dir:
-            instance = _spawn(Path(run_dir), model, arguments, engine, environment)
+            spec = _describe(Path(run_dir), engine, scheduling)
+            instance = _spawn(spec, model, arguments, environment)
             try:
                 yield instance
             finally:
@@ -164,21 +172,27 @@ def start_instance(spawn_instance: StartInstance) -> StartInstance:
     return start
 
 
-def _spawn(
-    run_dir: Path,
-    model: Path,
-    arguments: tuple[str, ...],
-    engine: EngineConfig | None,
-    environment: dict[str, str] | None,
-) -> Instance:
-    spec = InstanceSpec(
+def _describe(
+    run_dir: Path, engine: EngineConfig | None, scheduling: SchedulingConfig | None
+) -> InstanceSpec:
+    return InstanceSpec(
         name="i0",
         engine=engine or EngineConfig(),
         secret=SECRET,
         load_endpoint=f"ipc://{run_dir}/i0.load",
         parent_pid=os.getpid(),
         run_dir=str(run_dir),
+        scheduling=scheduling or SchedulingConfig(),
     )
+
+
+def _spawn(
+    spec: InstanceSpec,
+    model: Path,
+    arguments: tuple[str, ...],
+    environment: dict[str, str] | None,
+) -> Instance:
+    run_dir = Path(spec.run_dir)
     write_private(run_dir / "i0.json", spec)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

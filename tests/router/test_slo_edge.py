@@ -6,11 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bana.eval.stub import StubSettings
+from bana.slo.budget import Budget, read_budget
+from bana.slo.limits import Slo
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -21,6 +24,11 @@ _LLMD = {"x-llm-d-slo-ttft-ms": "500", "x-llm-d-slo-tpot-ms": "40.5"}
 def _echo(reply: Any) -> tuple[str, str, str]:
     names = ("x-bana-slo-class", "x-bana-slo-ttft-ms", "x-bana-slo-tpot-ms")
     return tuple(reply.headers[name] for name in names)  # type: ignore[return-value]
+
+
+def _read_here(params: dict[str, object]) -> Budget:
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return read_budget(params, time.monotonic(), boot_id, Slo("other", 99.0, 99.0))
 
 
 @pytest.mark.parametrize(
@@ -116,12 +124,14 @@ def test_the_deadline_is_absolute_here_and_remaining_elsewhere(door: Door) -> No
             params = front.seen(CHAT)[0].body["custom_params"]
             assert before_s < params["bana_arrival_s"] < time.monotonic()
             assert params["bana_deadline_s"] == pytest.approx(params["bana_arrival_s"] + 10)
-            assert params["bana_boot_id"]
+            # The engine reads what the front door wrote.
+            assert _read_here(params) == Budget("standard", params["bana_arrival_s"], 10.0, 0.25)
         async with door(StubSettings(name="a"), upstream={"local": False}) as front:
             await front.post(CHAT, HELLO)
             params = front.seen(CHAT)[0].body["custom_params"]
             assert 9 < params["bana_remaining_s"] <= 10
             assert not params.keys() & {"bana_deadline_s", "bana_arrival_s", "bana_boot_id"}
+            assert _read_here(params).ttft_s == 10.0
 
     asyncio.run(run())
 

@@ -1,0 +1,1 @@
+"""One simulated SGLang-like instance, driven by the same policies as the engine."""

@@ -1,0 +1,162 @@
+"""Which prompts a step computes, and how much of each.
+
+order ──▶ head ──▶ candidates ──▶ governor: how many tokens ──▶ portions
+             │ an unstarted one that finds no KV, no place, or too many half done stops all
+             ▼ unstarted ones behind it; half-done ones go on, so that room comes back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from bana.eval.simulator.engine_spec import Overtaking
+from bana.eval.simulator.jobs import Job, Stage
+from bana.eval.simulator.log import Happening
+from bana.eval.simulator.machine import Machine
+from bana.slo.order import OrderPlan, QueueView
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """The next `tokens` of a prompt; `before` are already there."""
+
+    job: Job
+    tokens: int
+    before: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the prompt is computed with it."""
+        return self.before + self.tokens == self.job.target
+
+
+class Filler:
+    """Chooses and fills on the parts of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def list_candidates(self, now_s: float) -> list[Job]:
+        """The prompts that could run now, best first, as far as one step can take them.
+
+        Empty where none could. Demotes whom the order gives up.
+        """
+        if not len(self._machine.waiting):
+            return []
+        found = list(self._admit(self._ask_order(now_s)))
+        return found or self.list_started(now_s)
+
+    def list_started(self, now_s: float) -> list[Job]:
+        """The half-done prompts, best first."""
+        machine = self._machine
+        started = machine.waiting.list_started()
+        if len(started) < 2:
+            return started
+        queue = machine.waiting.choose_columns(started)
+        view = QueueView(queue, machine.load.load(), len(started))
+        return [started[row] for row in machine.decider.decide_order(view, now_s).head]
+
+    def fill(self, candidates: Sequence[Job], tokens: int) -> list[Portion]:
+        """Begin the portions of a step of `tokens`; their KV pages are taken."""
+        portions: list[Portion] = []
+        half_done = self._machine.waiting.started
+        is_stopped = False
+        for job in candidates:
+            is_new = job.stage is Stage.WAITING
+            if tokens <= 0 or (is_new and is_stopped):
+                continue
+            portion = self._cut(job, tokens)
+            if portion is None or not self._can_take(portion, half_done):
+                is_stopped = is_stopped or is_new
+                continue
+            self._take(portion)
+            half_done += int(is_new) - int(portion.is_last)
+            tokens -= portion.tokens
+            portions.append(portion)
+        return portions
+
+    def _ask_order(self, now_s: float) -> list[Job]:
+        machine, waiting = self._machine, self._machine.waiting
+        machine.rematcher.refresh()
+        view = QueueView(waiting.columns(), machine.load.load(), machine.spec.head_rows)
+        plan = machine.decider.decide_order(view, now_s)
+        head = [waiting.job_at(row) for row in plan.head]
+        self._demote(plan, now_s)
+        if machine.spec.overtaking is Overtaking.NEVER:
+            started = waiting.list_started()
+            head = [*started, *(job for job in head if job.stage is Stage.WAITING)]
+        return head
+
+    def _demote(self, plan: OrderPlan, now_s: float) -> None:
+        for job in [self._machine.waiting.job_at(row) for row in plan.demote]:
+            self._machine.waiting.mark_demoted(job)
+            self._machine.note(Happening.DEMOTED, now_s, job)
+
+    def _admit(self, head: Sequence[Job]) -> Iterator[Job]:
+        """Those of the head that have a place and room in the KV cache to finish."""
+        room = _Room(self._machine)
+        tokens = self._machine.spec.chunk_tokens
+        is_stopped = False
+        for job in head:
+            if job.stage is Stage.WAITING:
+                is_stopped = is_stopped or not room.admit(job)
+                if is_stopped:
+                    continue
+            yield job
+            tokens -= job.remaining
+            if tokens <= 0:
+                return
+
+    def _cut(self, job: Job, tokens: int) -> Portion | None:
+        """The next portion of at most `tokens`, in whole pages where it is not the last."""
+        before = job.done if job.stage is Stage.STARTED else job.matched
+        left = job.target - before
+        if left <= tokens:
+            return Portion(job, left, before)
+        page = self._machine.spec.page_tokens
+        whole = (before + tokens) // page * page - before
+        return Portion(job, whole, before) if whole > 0 else None
+
+    def _can_take(self, portion: Portion, half_done: int) -> bool:
+        job, kv = portion.job, self._machine.kv
+        if job.stage is Stage.STARTED:
+            return kv.count_pages(job.done, portion.tokens) <= kv.available_pages
+        if not portion.is_last and half_done >= self._machine.spec.max_half_done:
+            return False
+        return kv.count_pages(portion.before, portion.tokens) <= kv.count_available(job)
+
+    def _take(self, portion: Portion) -> None:
+        job, kv = portion.job, self._machine.kv
+        if job.stage is Stage.WAITING:
+            kv.start(job)
+            self._machine.waiting.mark_started(job)
+            admitted = job.target - job.done
+            self._machine.load.observe_admission(admitted, admitted if job.demoted else 0)
+        kv.take(kv.count_pages(job.done, portion.tokens))
+
+
+class _Room:
+    """What is left of the batch and of the KV cache while requests are admitted to one step.
+
+    As SGLang's PrefillAdder counts: a request is admitted only if its whole prompt and its expected
+    answer fit beside what those in the batch are expected to need.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._slots = machine.spec.max_running - machine.slots
+        self._reserved_tokens = machine.reserve_tokens()
+
+    def admit(self, job: Job) -> bool:
+        """Whether a request finds room; if so it is counted."""
+        machine, page = self._machine, self._machine.spec.page_tokens
+        job.matched = machine.kv.match_tokens(job)
+        # One page more, since a request's last page is rarely full.
+        needed = job.target - job.matched + machine.expect_outputs(job) + page
+        available = machine.kv.count_available(job) * page - self._reserved_tokens
+        if self._slots < 1 or needed > available:
+            return False
+        self._slots -= 1
+        self._reserved_tokens += needed
+        return True

@@ -1,0 +1,93 @@
+"""The decoding requests. Each decode step is a *beat*, in which every one of them gets a token.
+
+Nothing is done for each request at a beat: who ends at which beat is known when it joins, as is at
+which beats it needs another page. A beat costs O(1) and O(log) for each request that ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from bana.eval.simulator.jobs import Burst, Job, Stage
+
+
+class RunningBatch:
+    """Who decodes, and when each beat ended (`beats_s`)."""
+
+    def __init__(self, page_tokens: int) -> None:
+        self._page_tokens = page_tokens
+        self._page_phases = [0] * page_tokens
+        self._ends: dict[int, list[Job]] = {}
+        self._end_of: dict[int, int] = {}
+        self._limits_s: list[tuple[float, int]] = []
+        self._open_ended = 0
+        self._outputs_left = 0
+        self._open_outputs_left = 0
+        self.beats_s: list[float] = []
+        self.jobs: dict[int, Job] = {}
+        self.context_tokens = 0
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def join(self, job: Job, at_s: float) -> None:
+        """A request whose next token came at `at_s`, not its last one, decodes from now on."""
+        now = len(self.beats_s)
+        job.stage = Stage.RUNNING
+        job.bursts.append(Burst(at_s, now))
+        self.jobs[job.index] = job
+        end = now + job.outputs_left
+        self._ends.setdefault(end, []).append(job)
+        self._end_of[job.index] = end
+        self._page_phases[(job.length - 1 - now) % self._page_tokens] += 1
+        self.context_tokens += job.length
+        self._reserve(job, 1)
+        heapq.heappush(self._limits_s, (job.budget.tpot_s, job.index))
+
+    def beat(self, end_s: float) -> list[Job]:
+        """Every request got a token at `end_s`; those that had their last one have left."""
+        self.beats_s.append(end_s)
+        self.context_tokens += len(self.jobs)
+        self._outputs_left -= len(self.jobs) - self._open_ended
+        self._open_outputs_left -= self._open_ended
+        now = len(self.beats_s)
+        ended = [j for j in self._ends.pop(now, ()) if self._end_of.get(j.index) == now]
+        for job in ended:
+            self.leave(job)
+        return ended
+
+    def leave(self, job: Job) -> None:
+        """A request decodes no longer; what it got is entered."""
+        now = len(self.beats_s)
+        job.emitted += now - job.bursts[-1].first_beat
+        job.bursts[-1].end_beat = now
+        del self.jobs[job.index]
+        del self._end_of[job.index]
+        self._page_phases[(job.length - 1 - now) % self._page_tokens] -= 1
+        self.context_tokens -= job.length
+        self._reserve(job, -1)
+
+    def count_emitted(self, job: Job) -> int:
+        """The tokens that a decoding request has got."""
+        return job.emitted + len(self.beats_s) - job.bursts[-1].first_beat
+
+    def count_pages_needed(self) -> int:
+        """How many requests have no page for the token that the next beat computes."""
+        return self._page_phases[-len(self.beats_s) % self._page_tokens]
+
+    def reserve_tokens(self, ratio: float) -> float:
+        """The tokens to come, those of open-ended answers counted as `ratio` of their limit."""
+        return self._outputs_left + ratio * self._open_outputs_left
+
+    def find_tightest_tpot_s(self) -> float | None:
+        """The smallest TPOT limit, None when nothing decodes."""
+        while self._limits_s and self._limits_s[0][1] not in self.jobs:
+            heapq.heappop(self._limits_s)
+        return self._limits_s[0][0] if self._limits_s else None
+
+    def _reserve(self, job: Job, sign: int) -> None:
+        if job.is_open_ended:
+            self._open_ended += sign
+            self._open_outputs_left += sign * job.outputs_left
+        else:
+            self._outputs_left += sign * job.outputs_left

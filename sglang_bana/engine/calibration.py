@@ -1,0 +1,54 @@
+"""A few requests before an instance serves, so that its first predictions are worth something.
+
+Run by SGLang as a warm-up of its server: before the first client is heard, and through the
+ordinary path, so that what is measured is what will be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+NAME = "bana_calibration"
+# By this a scheduler knows that no client waits for the answer.
+RID_PREFIX = "bana-calibration-"
+
+PROMPT_TOKENS = (32, 64, 128, 256, 512, 1024)
+DECODE_BATCHES = (1, 4)
+DECODED_TOKENS = 8
+# Small, and in every vocabulary.
+HIGHEST_ID = 255
+TIMEOUT_S = 300.0
+
+
+async def calibrate(disaggregation_mode: str, tokenizer_manager: Any) -> None:
+    """Prompts of growing length, then decode batches; leaves an empty cache behind.
+
+    TimeoutError when the engine does not answer: then it would not answer a client either.
+    """
+    if not tokenizer_manager.is_generation:
+        return
+    longest = tokenizer_manager.context_len - DECODED_TOKENS - 1
+    async with asyncio.timeout(TIMEOUT_S):
+        for tokens in PROMPT_TOKENS:
+            if tokens <= longest:
+                await _ask(tokenizer_manager, [tokens], 1)
+        for requests in DECODE_BATCHES:
+            tokens = min(PROMPT_TOKENS[0], longest)
+            await _ask(tokenizer_manager, [tokens] * requests, DECODED_TOKENS)
+        await tokenizer_manager.flush_cache()
+
+
+async def _ask(tokenizer_manager: Any, prompt_tokens: list[int], output_tokens: int) -> None:
+    """One prompt of each length, together."""
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    draw = Random(f"{prompt_tokens}{output_tokens}")
+    request = GenerateReqInput(
+        rid=[f"{RID_PREFIX}{draw.getrandbits(64):016x}" for _ in prompt_tokens],
+        input_ids=[[draw.randint(3, HIGHEST_ID) for _ in range(n)] for n in prompt_tokens],
+        sampling_params={"max_new_tokens": output_tokens, "temperature": 0, "ignore_eos": True},
+    )
+    async for _ in tokenizer_manager.generate_request(request, None):
+        pass

@@ -1,0 +1,257 @@
+"""Decides each pass of one scheduler: a view, a plan, and its effects.
+
+inputs (rank 0's clock and model) ─▶ order ─▶ step ─▶ decode, or: share or yield ─▶ admission
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+from sglang.srt.mem_cache.common import match_kv_cache
+
+from bana.slo.admission import AdmissionDecision, ArrivalView, Verdict
+from bana.slo.budget import read_budget
+from bana.slo.governor import StepKind, StepPlan, StepView
+from bana.slo.limits import Slo
+from bana.slo.order import OrderPlan, QueueView
+from sglang_bana.engine.counts import PassCounts
+from sglang_bana.engine.effects import Effects, list_ahead
+from sglang_bana.engine.outcomes import Outcomes, is_own
+from sglang_bana.engine.panel import Panel
+from sglang_bana.engine.passes import PassInputs, PassPlan
+from sglang_bana.engine.step_learner import StepLearner
+from sglang_bana.engine.waiting_room import Slots, Standing, WaitingRoom, list_slots
+
+# Matching a prompt against the tree costs up to a tenth of a millisecond.
+REMEASURED_ROWS = 4
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What decisions of this engine are bound by."""
+
+    default: Slo
+    boot_id: str
+    head_rows: int
+    max_started: int
+
+
+class Conductor:
+    """Decides for one scheduler; its thread alone calls it. Every rank decides the same.
+
+    `plan` is what this pass is to admit, None where that is left to SGLang; `chunk_limit` what the
+    chunked request may take of it, None for all.
+    """
+
+    def __init__(self, scheduler: Any, panel: Panel, terms: Terms, counts: PassCounts) -> None:
+        self.counts = counts
+        self.room = WaitingRoom()
+        self.effects = Effects(scheduler, self.room, counts)
+        self.outcomes = Outcomes()
+        self.plan: PassPlan | None = None
+        self.chunk_limit: int | None = None
+        self.learner = StepLearner(scheduler)
+        self._scheduler = scheduler
+        self._panel = panel
+        self._terms = terms
+        self._sequences = itertools.count()
+        self._inputs: PassInputs | None = None
+        self._decodes = 0
+
+    def note_inputs(self, inputs: PassInputs) -> None:
+        """Decide with these from now on."""
+        self._inputs = inputs
+
+    def welcome(self, req: Any) -> None:
+        """Give a request that enters the queue its budget and a place; SloError for a bad one."""
+        if not hasattr(req, "bana"):
+            params = getattr(req.sampling_params, "custom_params", None)
+            words = params if isinstance(params, dict) else {}
+            now_s = 0.0 if self._inputs is None else self._inputs.now_s
+            budget = read_budget(words, now_s, self._terms.boot_id, self._terms.default)
+            req.bana = Standing(budget, next(self._sequences))
+        self.room.seat(req.bana, self._list_present)
+        self._measure(req)
+
+    def decide_admission(self, req: Any) -> AdmissionDecision:
+        """Whether a request that has just been welcomed is taken in."""
+        inputs = self._inputs
+        if inputs is None:
+            return AdmissionDecision(Verdict.ADMITTED, "no_inputs")
+        queue = self._scheduler.waiting_queue
+        slots = list_slots((r.bana for r in (*queue, req)), len(queue) + 1)
+        rows = self.room.view(slots, inputs.model, self._max_chunk_tokens)
+        ahead = (rows.deadline_s[:-1] <= rows.deadline_s[-1]) & ~rows.demoted[:-1]
+        view = ArrivalView(
+            budget=req.bana.budget,
+            service_s=float(rows.service_s[-1]),
+            ahead_s=float(rows.service_s[:-1][ahead].sum()),
+            inflation=inputs.load.inflation,
+        )
+        decided = self._panel.decide_admission(view, inputs.now_s)
+        if decided.verdict is not Verdict.ADMITTED:
+            self.counts.rejections += 1
+            self.outcomes.book(req.bana.budget).rejected += 1
+        return decided
+
+    def plan_pass(self, running_batch: Any) -> StepKind | None:
+        """Decide this pass; what its step is to be, None where that is left to SGLang."""
+        self.plan = None
+        scheduler = self._scheduler
+        chunked = scheduler.chunked_req
+        is_shut = running_batch.batch_is_full and chunked is None
+        if self._inputs is None or is_shut or not (scheduler.waiting_queue or chunked):
+            return None
+        self.counts.passes += 1
+        plan = self._decide(running_batch, self._inputs)
+        if plan.step is not None and plan.step.kind is StepKind.DECODE:
+            self.counts.deferrals += 1
+            return StepKind.DECODE
+        self.plan = plan
+        return None if plan.step is None else plan.step.kind
+
+    def apply_plan(self) -> None:
+        """Order the queue, and let tighter requests go beside or before the chunked one."""
+        self.chunk_limit = None
+        plan, chunked = self.plan, self._scheduler.chunked_req
+        if plan is None or not self._panel.orders:
+            return
+        if plan.order is None:
+            self.effects.put_by_arrival()
+            return
+        self._demote(plan, plan.order)
+        ahead = list_ahead(plan, chunked)
+        if chunked is not None and ahead:
+            self._make_way(ahead, plan)
+        self.effects.put_first(plan.head)
+
+    def make_room(self, running_batch: Any) -> bool:
+        """Nothing was admitted: whether another try may go better, since KV was freed for it.
+
+        Half-computed prompts hold KV. The tightest of them runs when the head does not fit; when
+        nothing else will ever free a page, the loosest lose theirs, one by one.
+        """
+        started = self.effects.list_started()
+        if not started:
+            return False
+        if self._scheduler.waiting_queue[0] is not started[0]:
+            self.effects.put_first(started)
+        elif running_batch.is_empty() and self._scheduler.chunked_req is None:
+            self.effects.give_up(started[-1])
+        else:
+            return False
+        running_batch.batch_is_full = False
+        return True
+
+    def note_admitted(self, batch: Any) -> None:
+        """These requests run now."""
+        chunked = self._scheduler.chunked_req
+        if self.chunk_limit is not None and len(batch.reqs) > 1:
+            self.counts.shares += 1
+        for req in batch.reqs:
+            self._note_admission(req)
+            self.effects.settle(req)
+        if chunked is not None:
+            self.room.mark_started(chunked.bana.slot)
+            self.room.measure(chunked.bana.slot, chunked.seqlen, chunked.extend_end)
+
+    def note_step(self, batch: Any) -> None:
+        """This batch runs next."""
+        is_prompts = batch.forward_mode.is_extend()
+        # A mixed step is both.
+        self._decodes = (1 if batch.decoding_reqs else 0) if is_prompts else self._decodes + 1
+
+    def save_decodes(self, running_batch: Any) -> None:
+        """Before decoding requests are retracted for want of KV, half-computed prompts give way."""
+        chunked = self._scheduler.chunked_req
+        started = self.effects.list_started()
+        if not started and chunked is None:
+            return
+        while not running_batch.check_decode_mem():
+            if started:
+                self.effects.give_up(started.pop())
+            elif chunked is not None and self.effects.can_separate(chunked):
+                self.effects.drop_chunked()
+                return
+            else:
+                return
+
+    @property
+    def _max_chunk_tokens(self) -> int:
+        scheduler = self._scheduler
+        return int(scheduler.chunked_prefill_size or scheduler.max_prefill_tokens)
+
+    def _list_present(self) -> list[Standing]:
+        chunked = self._scheduler.chunked_req
+        rest = [] if chunked is None else [chunked.bana]
+        return [req.bana for req in self._scheduler.waiting_queue] + rest
+
+    def _measure(self, req: Any) -> None:
+        """See how much of the prompt is cached now, as SGLang's own cache-aware orders do."""
+        match_kv_cache(req, self._scheduler.tree_cache)
+        self.room.measure(req.bana.slot, req.seqlen, req.num_matched_prefix_tokens)
+
+    def _decide(self, running_batch: Any, inputs: PassInputs) -> PassPlan:
+        chunked = self._scheduler.chunked_req
+        reqs = [*self._scheduler.waiting_queue, *([] if chunked is None else [chunked])]
+        slots = list_slots((req.bana for req in reqs), len(reqs))
+        queue = self.room.view(slots, inputs.model, self._max_chunk_tokens)
+        view = QueueView(queue, inputs.load, self._terms.head_rows)
+        order = self._panel.decide_order(view, inputs.now_s)
+        first = reqs[order.head[0]] if order is not None else chunked or reqs[0]
+        return PassPlan(reqs, slots, order, self._decide_step(running_batch, slots, first))
+
+    def _decide_step(self, running_batch: Any, slots: Slots, first: Any) -> StepPlan | None:
+        scheduler, inputs = self._scheduler, self._inputs
+        if not self._panel.governs or scheduler.chunked_prefill_size is None or inputs is None:
+            return None
+        decoding = [req for req in running_batch.reqs if not req.finished()]
+        view = StepView(
+            model=inputs.model,
+            decode_requests=len(decoding),
+            context_tokens=sum(req.seqlen for req in decoding),
+            tightest_tpot_s=min((req.bana.budget.tpot_s for req in decoding), default=None),
+            prefill_tokens=self.room.sum_new_tokens(slots, scheduler.page_size),
+            prefix_tokens=self.room.prefix_tokens(first.bana.slot),
+            decodes_since_prefill=self._decodes,
+            max_chunk_tokens=self._max_chunk_tokens,
+            page_tokens=scheduler.page_size,
+            can_mix=bool(scheduler.is_mixed_chunk),
+        )
+        return self._panel.decide_step(view)
+
+    def _demote(self, plan: PassPlan, order: OrderPlan) -> None:
+        """Set requests behind, except those whose prefix turns out to be cached by now."""
+        rows = list(order.demote)
+        for row in order.demote[:REMEASURED_ROWS]:
+            slot = int(plan.slots[row])
+            before = self.room.new_tokens(slot)
+            if plan.reqs[row] is not self._scheduler.chunked_req:
+                self._measure(plan.reqs[row])
+            if self.room.new_tokens(slot) < before:
+                rows.remove(row)
+        self.room.demote(plan.slots[rows])
+        for row in rows:
+            self.counts.demotions += 1
+            self.outcomes.book(plan.reqs[row].bana.budget).demoted += 1
+
+    def _make_way(self, ahead: list[Any], plan: PassPlan) -> None:
+        chunked = self._scheduler.chunked_req
+        chunk_tokens = self._max_chunk_tokens if plan.step is None else plan.step.prefill_tokens
+        self.chunk_limit = self.effects.plan_share(ahead, chunk_tokens)
+        is_room = self.effects.count_started() < self._terms.max_started
+        if self.chunk_limit is None and is_room and self.effects.can_separate(chunked):
+            self.effects.yield_chunked()
+            self.outcomes.book(chunked.bana.budget).yielded += 1
+
+    def _note_admission(self, req: Any) -> None:
+        standing, inputs = req.bana, self._inputs
+        if inputs is None or standing.is_admitted or is_own(req):
+            return
+        standing.is_admitted = True
+        new, prefix = self.room.new_tokens(standing.slot), self.room.prefix_tokens(standing.slot)
+        service_s = inputs.model.estimate_prefill_s(new, prefix, self._max_chunk_tokens)
+        slack_s = standing.budget.slack_s(inputs.now_s, service_s)
+        self.outcomes.book(standing.budget).slack.add(slack_s)
+        self.learner.note_admission(new, new if self.room.is_demoted(standing.slot) else 0)
