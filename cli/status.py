@@ -78,7 +78,7 @@ def _print_status(run: LiveRun, door: FrontDoorStatus | None) -> None:
         words = "draining" if door.is_draining else f"routing by {door.routing_policy}"
         print(
             f"front door: up {door.uptime_s:.0f} s, {door.in_flight} of {door.max_requests} "
-            f"requests, {words}"
+            f"requests, {door.waiting} waiting, {words}"
         )
     kept = {process.name: process for process in state.processes}
     seen = {instance.name: instance for instance in door.instances} if door else {}

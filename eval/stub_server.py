@@ -67,13 +67,14 @@ _REFUSALS = {
 class StubServer:
     """One stub. `app()` gives the aiohttp application; `log` and `settings` are live.
 
-    `is_muted` stops its load reports, as a scheduler that hangs would.
+    `is_muted` stops its load reports, as a scheduler that hangs would; `is_deaf` keeps probes
+    waiting, as an HTTP server with too much to do would.
     """
 
     def __init__(self, settings: StubSettings) -> None:
         self.settings = settings
         self.log = StubLog()
-        self.is_muted = False
+        self.is_muted = self.is_deaf = False
         self._faults = 0
         self._started_ns = time.time_ns()
 
@@ -222,6 +223,8 @@ class StubServer:
         return web.json_response({"api_key": self.settings.secret, "launch_command": command})
 
     async def _tell_ready(self, _: web.Request) -> web.Response:
+        while self.is_deaf:
+            await asyncio.sleep(0.02)
         return web.Response(status=200 if self.settings.is_ready else 503)
 
     async def _change(self, request: web.Request) -> web.Response:

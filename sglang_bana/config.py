@@ -124,13 +124,18 @@ class SloConfig(Section, frozen=True):
 class LimitsConfig(Section, frozen=True):
     """Bounds of the front door. Past `max_requests` in flight the answer is a prompt 429.
 
-    Past `max_connections`, or half the files that the process may open, it is a 503. A body may
-    stand still for `body_timeout_s` and take `stall_timeout_s` in all.
+    An instance gets at most `max_requests_per_instance` of them at a time; the others wait in the
+    front door for the first that has room. Those that come right after its start wait up to
+    `start_wait_s` for what the instances say of themselves. Past `max_connections`, or what the
+    files that the process may open allow, the answer is a 503. A body may stand still for
+    `body_timeout_s` and take `stall_timeout_s` in all.
     """
 
     max_requests: Count = 4096
+    max_requests_per_instance: Count = 1024
     max_connections: Count = 16_384
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**31)] = 64 * 2**20
+    start_wait_s: Seconds = 2.0
     connect_timeout_s: Seconds = 5.0
     body_timeout_s: Seconds = 30.0
     first_byte_timeout_s: Seconds = 3600.0
@@ -151,8 +156,9 @@ class AuthConfig(Section, frozen=True):
 class SupervisorConfig(Section, frozen=True):
     """When a process counts as up, stalled or beyond help.
 
-    An instance without a heartbeat for `suspect_after_s` gets no new work, and is killed and
-    restarted after `kill_after_s`. A process that ends more than `max_restarts` times within
+    An instance whose load reports, or answers where it sends no reports, are older than
+    `suspect_after_s` gets no new work; one of which either sign is missing for `kill_after_s` is
+    killed and restarted. A process that ends more than `max_restarts` times within
     `restart_window_s`, or `max_start_failures` times in a row before it was ever up, is given up.
     Of a process's log, the newest `log_max_bytes` are kept.
     """

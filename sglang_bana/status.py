@@ -50,7 +50,10 @@ class InstanceStatus(msgspec.Struct, frozen=True):
 
 
 class FrontDoorStatus(msgspec.Struct, frozen=True):
-    """The answer of `GET /bana/status`. `warnings`: what does not work as configured."""
+    """The answer of `GET /bana/status`. `warnings`: what does not work as configured.
+
+    Of the requests in flight, `waiting` are in the front door, because all instances are full.
+    """
 
     version: str
     pid: int
@@ -62,6 +65,7 @@ class FrontDoorStatus(msgspec.Struct, frozen=True):
     routing_policy: str
     instances: tuple[InstanceStatus, ...]
     warnings: tuple[str, ...] = ()
+    waiting: int = 0
 
 
 class ProcessState(msgspec.Struct, frozen=True):

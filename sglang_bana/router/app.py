@@ -32,6 +32,7 @@ from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
 from sglang_bana.router.losses import StreamCut, explain_drain
 from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.router.places import Places
 from sglang_bana.router.relay import Relay
 from sglang_bana.router.slo_edge import echo_slo
 from sglang_bana.router.sticky import StickyTable
@@ -63,9 +64,8 @@ class FrontDoor:
         self._sticky = StickyTable(self.board, config.limits.sticky_entries)
         self._intake = Intake(config.limits, rules, self.board, self.flights, self._sticky)
         self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
-        self._relay = Relay(
-            self.board, self._dispatcher, ledger, upstream, self._aborts, self.metrics
-        )
+        places = Places(self.board, self._dispatcher, config.limits)
+        self._relay = Relay(self.board, places, ledger, upstream, self._aborts, self.metrics)
         self._broadcast = Broadcast(self.board, upstream, config.limits.first_byte_timeout_s)
         books = Ledgers(
             self.board, self.flights, ledger, self._keyring, self._dispatcher, self.metrics
@@ -239,9 +239,9 @@ class FrontDoor:
         if instance.state in (InstanceState.SUSPECT, InstanceState.UP) and self.board.usable():
             # With nobody else to go to, requests are better off waiting for it to come back.
             for silent in self.board.silent():
-                self.flights.move_waiting(silent.name, Cut.MOVED)
+                self.flights.move_waiting(silent.name, time.monotonic())
         if instance.state is InstanceState.DOWN:
-            self.flights.move_waiting(instance.name, Cut.CRASHED)
+            self.flights.lose_waiting(instance.name)
             self._dispatcher.forget_instance(instance.name)
 
     def _turn_away(self) -> ApiError:
@@ -281,7 +281,7 @@ def _judge_promise(flight: Flight, outcome: str) -> str:
     """What became of a promise: one word a request, so that the words add up to all requests."""
     if _is_rejected(flight, outcome):
         return "rejected"
-    if outcome == "disconnected":
+    if outcome in ("disconnected", Cut.ABORTED):
         return "cancelled"
     if outcome == "engine_4xx":
         return "invalid"

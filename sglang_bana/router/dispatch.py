@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Sequence
 from random import Random
 
 from bana.slo.load import LoadLedger
@@ -16,8 +16,6 @@ from bana.slo.routing import (
 )
 from sglang_bana.config import RoutingConfig
 from sglang_bana.router.body import Shape
-from sglang_bana.router.errors import ApiError
-from sglang_bana.router.flights import retry_headers
 from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.prefix_index import PrefixIndex, hash_prefixes
@@ -38,7 +36,6 @@ class Dispatcher:
         self.policy_name = config.policy
         self._policy = ROUTING.create(config.policy, config.options)
         self._fallback = ROUTING.create(DEFAULT_ROUTING)
-        self._board = board
         self._ledger = ledger
         self._metrics = metrics
         self._rng = Random(config.seed)
@@ -50,17 +47,9 @@ class Dispatcher:
             self._prefixes = PrefixIndex(names, config.prefix_index_pages)
 
     def choose(
-        self, shape: Shape, prompt: bytes, slo_class: str, excluded: Container[str], now_s: float
+        self, usable: Sequence[Instance], shape: Shape, prompt: bytes, slo_class: str, now_s: float
     ) -> Instance:
-        """An instance that may get new work; ApiError 503 when there is none."""
-        usable = [i for i in self._board.usable() if i.name not in excluded]
-        if not usable:
-            raise ApiError(
-                503,
-                "no_instance",
-                "no instance can take the request now; try again later",
-                headers=retry_headers(1.0),
-            )
+        """The one of `usable`, which must not be empty, that the policy wants."""
         keys = hash_prefixes(prompt) if self._prefixes is not None else []
         view = self._build_view(usable, shape, keys, slo_class)
         decision = self._decide(view, now_s)
@@ -78,7 +67,7 @@ class Dispatcher:
             self._prefixes.forget_instance(instance)
 
     def _build_view(
-        self, usable: list[Instance], shape: Shape, keys: list[int], slo_class: str
+        self, usable: Sequence[Instance], shape: Shape, keys: list[int], slo_class: str
     ) -> RoutingView:
         loads = self._ledger.loads(i.name for i in usable)
         index = self._prefixes

@@ -10,6 +10,9 @@ from sglang_bana.router.errors import ApiError, body_of, render_error
 from sglang_bana.router.protocol import ErrorObjectProtocol
 
 RETRY_AFTER_S = 1
+# A connection closed before its request is read is reset, and its client may never see why.
+LINGER_S = 1.0
+MAX_LINGERING = 128
 
 
 class Doorway:
@@ -29,13 +32,14 @@ class Doorway:
         self._patience_s = patience_s
         self._idle_s = idle_s
         self._guests: set[asyncio.BaseProtocol] = set()
+        self._lingering: set[asyncio.BaseProtocol] = set()
         # Those that have asked nothing yet, the oldest first.
         self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
 
     def accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """The protocol of a new connection of `server`."""
         if len(self._guests) >= self._max_connections and not self._make_room():
-            return _Refusal(self._max_connections)
+            return _Refusal(self._max_connections, self._lingering)
         protocol = ErrorObjectProtocol(server, self._idle_s, self._forget)
         self._guests.add(protocol)
         self._silent[protocol] = asyncio.get_running_loop().call_later(
@@ -72,25 +76,41 @@ class Doorway:
 
 
 class _Refusal(asyncio.Protocol):
-    """Tells one client that there are too many of them."""
+    """Tells one client that there are too many of them.
 
-    def __init__(self, max_connections: int) -> None:
+    `lingering` are those that were told and are listened to for a moment, bounded.
+    """
+
+    def __init__(self, max_connections: int, lingering: set[asyncio.BaseProtocol]) -> None:
         self._max_connections = max_connections
+        self._lingering = lingering
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        error = ApiError(
-            503,
-            "too_many_connections",
-            f"{self._max_connections} connections are open, which is limits.max_connections; "
-            "close idle ones and try again",
-        )
-        body = render_error(body_of(error), "")
-        head = (
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-            f"Retry-After: {RETRY_AFTER_S}\r\nretry-after-ms: {RETRY_AFTER_S * 1000}\r\n"
-            f"x-bana-error: {error.code}\r\nConnection: close\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        transport.write(head.encode() + body)
-        transport.close()
+        transport.write(_render_refusal(self._max_connections))
+        if len(self._lingering) >= MAX_LINGERING:
+            transport.close()
+            return
+        self._lingering.add(self)
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._lingering.discard(self)
+
+
+def _render_refusal(max_connections: int) -> bytes:
+    error = ApiError(
+        503,
+        "too_many_connections",
+        f"{max_connections} connections are open, which is limits.max_connections or what the "
+        "open files allow; close idle ones and try again",
+    )
+    body = render_error(body_of(error), "")
+    head = (
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        f"Retry-After: {RETRY_AFTER_S}\r\nretry-after-ms: {RETRY_AFTER_S * 1000}\r\n"
+        f"x-bana-error: {error.code}\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body

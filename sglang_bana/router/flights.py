@@ -2,7 +2,7 @@
 
 admitted ──dispatch──▶ waiting ──first byte──▶ answering ──▶ closed
               ▲            │
-              └── moved ───┘      once, to another instance
+              └── moved ───┘      once; at a second suspect it waits on
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Cut(StrEnum):
     FIRST_BYTE = "first_byte_timeout"
     STALL = "stall_timeout"
     DRAIN = "draining"
+    ABORTED = "aborted"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -38,7 +39,8 @@ class Flight:
     `is_named`: its request id is the client's, not one of ours. `is_in_time`: its first token came
     before the deadline; None where nobody can tell, because none came or it came with the rest.
     `retry_by_s`: until when it may be sent to another instance. `kept_id`: the client's id under
-    which the engine is to keep what it makes, a session or a response.
+    which the engine is to keep what it makes, a session or a response. `is_waiting`: all instances
+    are full.
     """
 
     request_id: str
@@ -55,6 +57,7 @@ class Flight:
     rids: tuple[str, ...] = ()
     instance: str = ""
     attempts: int = 0
+    is_waiting: bool = False
     answered_s: float | None = None
     is_in_time: bool | None = None
     cut: Cut | None = None
@@ -64,6 +67,13 @@ class Flight:
     def deadline_s(self) -> float:
         """When its first token is due; for ever where nothing was promised."""
         return float("inf") if self.slo is None else self.arrival_s + self.slo.ttft_s
+
+    def may_move(self, now_s: float) -> bool:
+        """Whether it may leave a suspect: it has no answer, left none before, and is in time.
+
+        Any other is better off waiting for the instance to come back, or to be proven dead.
+        """
+        return self.answered_s is None and self.attempts == 1 and now_s < self.retry_by_s
 
     def cut_loose(self, why: Cut) -> None:
         """End the attempt that is under way; draining ends the next one as well."""
@@ -134,12 +144,17 @@ class FlightBoard:
                 return other.instance
         return ""
 
-    def move_waiting(self, instance: str, why: Cut) -> int:
-        """Cut loose what waits for a first byte from `instance`; the number of requests."""
-        waiting = [f for f in self if f.instance == instance and f.answered_s is None]
-        for flight in waiting:
-            flight.cut_loose(why)
-        return len(waiting)
+    def move_waiting(self, instance: str, now_s: float) -> None:
+        """`instance` is suspect: let those go that wait for a first byte from it and may move."""
+        for flight in self:
+            if flight.instance == instance and flight.may_move(now_s):
+                flight.cut_loose(Cut.MOVED)
+
+    def lose_waiting(self, instance: str) -> None:
+        """`instance` is dead: what waits for a first byte from it waits in vain."""
+        for flight in self:
+            if flight.instance == instance and flight.answered_s is None:
+                flight.cut_loose(Cut.CRASHED)
 
     def sweep(self, now_s: float) -> None:
         """Cut loose what is past its first-byte or stall deadline. O(requests in flight)."""
@@ -156,6 +171,10 @@ class FlightBoard:
     def count_by_instance(self) -> Counter[str]:
         """How many are on each instance now. O(requests in flight)."""
         return Counter(flight.instance for flight in self._flights.values())
+
+    def count_waiting(self) -> int:
+        """How many wait in the front door for an instance with room. O(requests in flight)."""
+        return sum(flight.is_waiting for flight in self._flights.values())
 
     def _make_unique(self, request_id: str) -> str:
         if request_id not in self._flights:

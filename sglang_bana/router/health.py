@@ -93,6 +93,7 @@ class Health:
     async def _probe_for_ever(self, instance: Instance) -> None:
         while True:
             await self._probe(instance)
+            instance.was_probed = True
             is_up = instance.state is InstanceState.UP
             await asyncio.sleep(self._calm_s if is_up else EAGER_S)
 

@@ -1,13 +1,23 @@
 """The instances and where each stands: the state machine of `sglang_bana.status.InstanceState`.
 
-Signs of life are answers over HTTP and, for local instances, load reports of the scheduler
-process; an instance is as silent as the quieter of the two. Time is passed in.
+Signs of life are answers over HTTP, to probes and requests alike, and, from local instances, load
+reports of the scheduler process. One is late when older than `suspect_after_s`.
+
+    reports   HTTP                           what follows
+    on time   on time                        nothing
+    on time   late                           it is busy: no new work while another is on time
+    on time   HTTP_PATIENCE times that old   it is suspect: no new work, waiting requests move
+    late      whatever                       it is suspect
+    none      late                           it is suspect (an attached server tells nothing else)
+
+Only a refused connection proves that an instance is gone. Time is passed in.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from enum import StrEnum
 
 from bana.slo.errors import ConfigError
 from sglang_bana.config import UpstreamSpec
@@ -15,6 +25,16 @@ from sglang_bana.router.ids import tag_of
 from sglang_bana.status import InstanceState
 
 NOBODY_LISTENS = "nobody listens at its address"
+# A thousand requests at once keep an HTTP server from everything else for many seconds.
+HTTP_PATIENCE = 6
+
+
+class Hearing(StrEnum):
+    """What the signs of life of one instance say."""
+
+    WELL = "well"
+    BUSY = "busy"
+    SILENT = "silent"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -22,7 +42,8 @@ class Instance:
     """One instance. `http_s` and `report_s` are when it last answered and last published.
 
     `takes_work`: its last probe said ready; one that drains or pauses is up and says no. `trouble`:
-    why it does not, in words. `is_denied`: it does not accept our key.
+    why it does not, in words. `is_denied`: it does not accept our key. `is_busy`: its scheduler
+    lives, and its HTTP is late. `was_probed`: some probe of it has ended, however.
     """
 
     spec: UpstreamSpec
@@ -36,6 +57,8 @@ class Instance:
     takes_work: bool = True
     trouble: str = ""
     is_denied: bool = False
+    is_busy: bool = False
+    was_probed: bool = False
 
     @property
     def name(self) -> str:
@@ -43,13 +66,22 @@ class Instance:
         return self.spec.name
 
     def silent_s(self, now_s: float) -> float | None:
-        """The age of its last sign of life, None before the first of each of its lives."""
+        """The age of the older of its last two signs, None before the first of each life."""
         if self.http_s is None:
             return None
         signs = [self.http_s]
         if self.spec.load_endpoint and self.report_s is not None:
             signs.append(self.report_s)
         return max(0.0, now_s - min(signs))
+
+    def hear(self, now_s: float, suspect_after_s: float) -> Hearing:
+        """The table in the head of this file, for one that has given a sign."""
+        http_age_s = now_s - (self.http_s or 0.0)
+        report_s = self.report_s if self.spec.load_endpoint else None
+        report_age_s = http_age_s if report_s is None else now_s - report_s
+        if report_age_s > suspect_after_s or http_age_s > HTTP_PATIENCE * suspect_after_s:
+            return Hearing.SILENT
+        return Hearing.BUSY if http_age_s > suspect_after_s else Hearing.WELL
 
 
 Listener = Callable[[Instance, InstanceState], None]
@@ -86,13 +118,25 @@ class InstanceBoard:
         """The instance that an id names."""
         return self._by_tag.get(tag)
 
-    def usable(self) -> list[Instance]:
-        """The instances that may get new work, sorted by name.
+    def usable(self, excluded: Container[str] = ()) -> list[Instance]:
+        """The instances outside `excluded` that may get new work, sorted by name.
 
-        Those that say no are left out while another says yes.
+        Those that say no are left out while another says yes, then those that are busy while
+        another is not.
         """
-        up = [i for i in self._instances.values() if i.state is InstanceState.UP]
-        return [i for i in up if i.takes_work] or up
+        found = (i for i in self._instances.values() if i.name not in excluded)
+        up = [i for i in found if i.state is InstanceState.UP]
+        willing = [i for i in up if i.takes_work] or up
+        return [i for i in willing if not i.is_busy] or willing
+
+    def is_known(self) -> bool:
+        """Whether each instance has been asked once, so that what is believed of it means much."""
+        return all(i.was_probed for i in self._instances.values())
+
+    def is_alive(self) -> bool:
+        """Whether any instance is up, or may be."""
+        alive = (InstanceState.UP, InstanceState.SUSPECT)
+        return any(i.state in alive for i in self._instances.values())
 
     def silent(self) -> list[Instance]:
         """The instances under suspicion."""
@@ -123,7 +167,13 @@ class InstanceBoard:
         if instance.state is InstanceState.STARTING:
             # Its first report may be under way still; silence counts from here.
             instance.report_s = now_s
+            instance.is_busy = False
             self._move(instance, InstanceState.UP)
+
+    def observe_head(self, instance: Instance, now_s: float) -> None:
+        """It began to answer a request; what comes late out of an earlier life counts for none."""
+        if instance.http_s is not None:
+            instance.http_s = now_s
 
     def observe_report(self, instance: Instance, now_s: float) -> None:
         """It published a load report."""
@@ -147,19 +197,31 @@ class InstanceBoard:
                 instance.report_s = min(now_s, instance.report_s + pause_s)
 
     def judge_silence(self, now_s: float) -> None:
-        """Suspect the silent, trust again those that came back."""
-        for instance in self._instances.values():
-            silent_s = instance.silent_s(now_s)
-            if silent_s is None:
-                continue
-            is_silent = silent_s > self._suspect_after_s
-            if instance.state is InstanceState.UP and is_silent:
-                instance.failures_total += 1
-                self._move(instance, InstanceState.SUSPECT)
-            elif instance.state is InstanceState.SUSPECT and not is_silent:
-                self._move(instance, InstanceState.UP)
+        """Suspect the silent, trust again those that came back.
+
+        Nobody hears of one before all are judged: what it leaves must not go to another silent one.
+        """
+        alive = (InstanceState.UP, InstanceState.SUSPECT)
+        before = {i: i.state for i in self._instances.values() if i.state in alive}
+        for instance in before:
+            self._judge(instance, now_s)
+        for instance, old in before.items():
+            if instance.state is not old:
+                self._tell(instance, old)
+
+    def _judge(self, instance: Instance, now_s: float) -> None:
+        hearing = instance.hear(now_s, self._suspect_after_s)
+        instance.is_busy = hearing is not Hearing.WELL
+        if hearing is not Hearing.SILENT:
+            instance.state = InstanceState.UP
+        elif instance.state is InstanceState.UP:
+            instance.failures_total += 1
+            instance.state = InstanceState.SUSPECT
 
     def _move(self, instance: Instance, state: InstanceState) -> None:
         old, instance.state = instance.state, state
+        self._tell(instance, old)
+
+    def _tell(self, instance: Instance, old: InstanceState) -> None:
         for listener in self._listeners:
             listener(instance, old)

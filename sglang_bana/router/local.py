@@ -18,7 +18,7 @@ from sglang_bana.router.delivery import Delivery
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import Access
 from sglang_bana.router.errors import ApiError
-from sglang_bana.router.flights import Flight, FlightBoard
+from sglang_bana.router.flights import Cut, Flight, FlightBoard
 from sglang_bana.router.health import BANA_HEADER
 from sglang_bana.router.instances import InstanceBoard
 from sglang_bana.router.intake import read_body
@@ -100,6 +100,7 @@ class LocalAnswers:
             is_ready=self.is_ready,
             is_draining=self.is_draining,
             in_flight=len(books.flights),
+            waiting=books.flights.count_waiting(),
             max_requests=self._limits.max_requests,
             routing_policy=books.dispatcher.policy_name,
             instances=self.statuses(),
@@ -153,6 +154,7 @@ class LocalAnswers:
     async def _answer_metrics(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
         metrics = self._books.metrics
         metrics.in_flight.set(len(self._books.flights))
+        metrics.waiting.set(self._books.flights.count_waiting())
         metrics.draining.set(float(self.is_draining))
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         delivery.answer_whole(200, headers, metrics.render(self.statuses()))
@@ -192,8 +194,12 @@ class LocalAnswers:
         for flight in self._books.flights:
             is_own = flight.grant.name == grant.name or Access.ADMIN in grant.access
             names = (flight.request_id, flight.client_rid, flight.rid)
+            if not is_own or not (body.abort_all or body.rid in names):
+                continue
+            if flight.is_waiting:
+                flight.cut_loose(Cut.ABORTED)
             instance = self._books.board.find(flight.instance)
-            if instance is not None and is_own and (body.abort_all or body.rid in names):
+            if instance is not None:
                 self._aborts.send(instance, flight.rids, time.monotonic() - flight.touched_s)
         delivery.answer_whole(200, _JSON, b"{}")
 

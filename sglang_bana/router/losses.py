@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import StrEnum
+
+import aiohttp
 
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Cut, Flight, retry_headers
@@ -13,11 +16,40 @@ MAX_ATTEMPTS = 2
 
 
 class Loss(StrEnum):
-    """Why an attempt ended before its first byte. Only a crash counts towards poison."""
+    """Why an attempt ended before its first byte. Only a crash counts towards poison.
+
+    MOVED left a suspect; UNANSWERED was not let in within `connect_timeout_s`. Neither proves that
+    anything died, so neither costs a request its one retry.
+    """
 
     UNREACHABLE = "unreachable"
     CRASH = "crash"
     MOVED = "moved"
+    UNANSWERED = "unanswered"
+
+
+_HARMLESS = frozenset({Loss.MOVED, Loss.UNANSWERED})
+
+
+@dataclasses.dataclass(slots=True)
+class Trail:
+    """Where a request has been: what it lost, who is not asked again, and who only if need be."""
+
+    losses: list[Loss] = dataclasses.field(default_factory=list)
+    lost_at: set[str] = dataclasses.field(default_factory=set)
+    left: str = ""
+
+    def note(self, loss: Loss, instance: str) -> None:
+        """An attempt on `instance` has failed."""
+        self.losses.append(loss)
+        self.left = instance
+        if loss not in _HARMLESS:
+            self.lost_at.add(instance)
+
+    @property
+    def proven(self) -> list[Loss]:
+        """The losses that prove something dead."""
+        return [loss for loss in self.losses if loss not in _HARMLESS]
 
 
 class Lost(Exception):
@@ -42,12 +74,11 @@ def explain_failure(flight: Flight, instance: Instance, error: Exception) -> Los
         return Lost(Loss.MOVED)
     if flight.cut is Cut.CRASHED:
         return Lost(Loss.CRASH)
-    if flight.cut is Cut.DRAIN:
-        return explain_drain()
     if flight.cut is not None:
-        return ApiError(
-            504, flight.cut, f"instance {instance.name} sent nothing within the server's limit"
-        )
+        what = f"instance {instance.name} sent nothing within the server's limit"
+        return explain_cut(flight, what)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return Lost(Loss.UNANSWERED)
     if isinstance(error, UNREACHABLE):
         return Lost(Loss.UNREACHABLE)
     if isinstance(error, (*BROKEN, InstanceDied)):
@@ -57,6 +88,15 @@ def explain_failure(flight: Flight, instance: Instance, error: Exception) -> Los
         "bad_instance_answer",
         f"instance {instance.name} sent no valid HTTP answer: {type(error).__name__}",
     )
+
+
+def explain_cut(flight: Flight, lateness: str) -> ApiError:
+    """What its client is told of a request that the front door itself ended."""
+    if flight.cut is Cut.DRAIN:
+        return explain_drain()
+    if flight.cut is Cut.ABORTED:
+        return ApiError(400, Cut.ABORTED, "it was aborted before any instance had it")
+    return ApiError(504, flight.cut or Cut.FIRST_BYTE, lateness)
 
 
 def explain_drain() -> ApiError:
@@ -69,21 +109,22 @@ def explain_drain() -> ApiError:
     )
 
 
-def judge_losses(losses: list[Loss], slack_s: float) -> None:
+def judge_losses(trail: Trail, slack_s: float) -> None:
     """Return when the request may be sent once more; ApiError when it may not."""
-    if losses.count(Loss.CRASH) >= MAX_ATTEMPTS:
+    proven = trail.proven
+    if proven.count(Loss.CRASH) >= MAX_ATTEMPTS:
         raise ApiError(
             502,
             "poison_request",
             "two instances broke down while they held this request; it is not tried again",
             headers={"x-should-retry": "false"},
         )
-    if len(losses) < MAX_ATTEMPTS and slack_s > 0:
+    if not proven or (len(proven) < MAX_ATTEMPTS and slack_s > 0):
         return
     raise ApiError(
         503,
         "instance_lost",
-        f"the instance was lost before it answered ({', '.join(losses)}) and no retry is "
+        f"the instance was lost before it answered ({', '.join(trail.losses)}) and no retry is "
         "left for this one; try again later",
         headers=retry_headers(1.0),
     )

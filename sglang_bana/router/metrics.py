@@ -58,6 +58,7 @@ class RouterMetrics:
         )
         self.aborts = self._counter("aborts", "Aborts sent to instances.", "outcome")
         self.in_flight = self._gauge("in_flight", "Requests in flight.")
+        self.waiting = self._gauge("waiting", "Requests that wait for a place at an instance.")
         self.draining = self._gauge("draining", "1 while the front door drains.")
         self._states = self._gauge(
             "instance_state", "1 for the state that holds.", "instance", "state"

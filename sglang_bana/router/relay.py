@@ -16,20 +16,17 @@ from bana.slo.load import LoadLedger
 from sglang_bana.router.abort import AbortQueue
 from sglang_bana.router.call import Attempt, Call, Promise, choose_rid
 from sglang_bana.router.delivery import EVENT_STREAM, Delivery
-from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import TELLS_SECRETS
 from sglang_bana.router.errors import ApiError, body_of, normalise_error
-from sglang_bana.router.flights import Cut, Flight, retry_headers
+from sglang_bana.router.flights import Cut, Flight
 from sglang_bana.router.instances import Instance, InstanceBoard
-from sglang_bana.router.losses import Loss, Lost, StreamCut, explain_failure, judge_losses
+from sglang_bana.router.losses import Lost, StreamCut, Trail, explain_failure, judge_losses
 from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.router.places import Places
 from sglang_bana.router.redact import redact_info
 from sglang_bana.router.upstream import Upstream, is_refusal, read_up_to
-from sglang_bana.status import InstanceState
 
 WHOLE_BYTES = 2**20
-RETRY_PATIENCE_S = 5.0
-RETRY_POLL_S = 0.05
 MAX_ERROR_BYTES = 2**20
 MAX_INFO_BYTES = 64 * 2**20
 
@@ -40,14 +37,14 @@ class Relay:
     def __init__(
         self,
         board: InstanceBoard,
-        dispatcher: Dispatcher,
+        places: Places,
         ledger: LoadLedger,
         upstream: Upstream,
         aborts: AbortQueue,
         metrics: RouterMetrics,
     ) -> None:
         self._board = board
-        self._dispatcher = dispatcher
+        self._places = places
         self._ledger = ledger
         self._upstream = upstream
         self._aborts = aborts
@@ -56,55 +53,29 @@ class Relay:
 
     async def relay(self, flight: Flight, call: Call, delivery: Delivery) -> None:
         """Answer `flight`; ApiError while nothing was sent, errors in the stream after that."""
-        losses: list[Loss] = []
-        excluded: set[str] = set()
+        trail = Trail()
+        if call.owner is not None:
+            # Nobody else can answer for the owner of a session.
+            flight.retry_by_s = flight.arrival_s
         while True:
-            instance = await self._wait_choice(flight, call, excluded)
+            instance = await self._places.take(flight, call, trail)
             flight.attempts += 1
             try:
                 await self._attempt(flight, call, instance, delivery)
                 return
             except Lost as lost:
-                losses.append(lost.loss)
-                excluded.add(instance.name)
-                # Nobody else can answer for the owner of a session.
-                is_final = call.owner is not None
-                slack_s = 0.0 if is_final else flight.retry_by_s - time.monotonic()
-                judge_losses(losses, slack_s)
-            self._metrics.retries.labels(losses[-1]).inc()
+                trail.note(lost.loss, instance.name)
+                self._recall(flight)
+                judge_losses(trail, flight.retry_by_s - time.monotonic())
+            finally:
+                self._places.free(instance)
+            self._metrics.retries.labels(trail.losses[-1]).inc()
 
-    async def _wait_choice(self, flight: Flight, call: Call, excluded: set[str]) -> Instance:
-        """The next instance; a retry waits a moment for another one to come up."""
-        others = [i for i in self._board.all() if i.name not in excluded]
-        patience_s = RETRY_PATIENCE_S if excluded and others else 0.0
-        end_s = min(time.monotonic() + patience_s, flight.retry_by_s)
-        while True:
-            try:
-                return self._choose(flight, call, excluded)
-            except ApiError as error:
-                is_over = time.monotonic() >= end_s or flight.cut is Cut.DRAIN
-                if error.code != "no_instance" or is_over:
-                    raise
-            await asyncio.sleep(RETRY_POLL_S)
-
-    def _choose(self, flight: Flight, call: Call, excluded: set[str]) -> Instance:
-        if call.owner is not None:
-            if call.owner.state is InstanceState.UP:
-                return call.owner
-            raise ApiError(
-                503,
-                "owner_unavailable",
-                f"instance {call.owner.name}, which holds the session or response, is "
-                f"{call.owner.state}; try again later",
-                headers=retry_headers(1.0),
-            )
-        friend = call.friend
-        if friend is not None and friend.state is InstanceState.UP and friend.name not in excluded:
-            return friend
-        slo_class = "" if flight.slo is None else flight.slo.slo_class
-        return self._dispatcher.choose(
-            call.shape, call.prompt, slo_class, excluded, time.monotonic()
-        )
+    def _recall(self, flight: Flight) -> None:
+        """It is at no instance now; of what cut it, only the end of this process still counts."""
+        flight.instance = ""
+        if flight.cut in (Cut.MOVED, Cut.CRASHED):
+            flight.cut = None
 
     async def _attempt(
         self, flight: Flight, call: Call, instance: Instance, delivery: Delivery
@@ -137,8 +108,6 @@ class Relay:
         attempt = Attempt(call, choose_rid(flight, instance), params, headers)
         flight.rid, flight.rids = attempt.rid, attempt.rids
         flight.instance, flight.touched_s = instance.name, now_s
-        if flight.cut in (Cut.MOVED, Cut.CRASHED):
-            flight.cut = None
         instance.dispatched_total += 1
         self._ledger.add_dispatch(attempt.rid, instance.name, call.shape.prompt_tokens, now_s)
         return attempt
@@ -151,6 +120,7 @@ class Relay:
         delivery.headers["x-bana-instance"] = instance.name
         delivery.headers["x-bana-rid"] = attempt.rid
         response = await self._upstream.send(instance, attempt.message)
+        self._board.observe_head(instance, time.monotonic())
         try:
             is_events = response.content_type == EVENT_STREAM
             if response.status >= 400:

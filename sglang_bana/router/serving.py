@@ -18,7 +18,11 @@ from sglang_bana.router.doorway import Doorway
 from sglang_bana.router.protocol import answer_expectation
 from sglang_bana.router.upstream import Upstream
 
+# The kernel keeps so many connections for us, or somaxconn; a client beyond them tries again by
+# itself, after 1 s, 3 s, 7 s.
 BACKLOG = 4096
+# One turn of the loop takes so many, or a burst would keep it from everything else for seconds.
+ACCEPTED_AT_ONCE = 64
 CLIENT_IDLE_S = 75.0
 OWN_FILES = 256
 
@@ -47,13 +51,13 @@ async def run_door(spec: FrontDoorSpec) -> AsyncIterator[RunningDoor]:
         await runner.setup()
         assert runner.server is not None
         background = asyncio.create_task(door.run())
-        listener = None
+        listener, listening = None, socket.socket(fileno=spec.listen_fd)
         try:
+            # To asyncio the two are one number.
             listener = await asyncio.get_running_loop().create_server(
-                partial(doorway.accept, runner.server),
-                sock=socket.socket(fileno=spec.listen_fd),
-                backlog=BACKLOG,
+                partial(doorway.accept, runner.server), sock=listening, backlog=ACCEPTED_AT_ONCE
             )
+            listening.listen(BACKLOG)
             yield RunningDoor(door, background)
         finally:
             if listener is not None:
@@ -65,9 +69,12 @@ async def run_door(spec: FrontDoorSpec) -> AsyncIterator[RunningDoor]:
 
 
 def bound_connections(limits: LimitsConfig) -> int:
-    """How many clients may be connected: each needs a second file towards an instance."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(limits.max_connections, (files - OWN_FILES) // 2))
+    """How many clients may be connected.
+
+    Each request needs a second file, towards an instance, and one that moved another for a while.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OWN_FILES
+    return max(1, min(limits.max_connections, max(files // 2, files - 2 * limits.max_requests)))
 
 
 def _build_app(door: FrontDoor, doorway: Doorway, max_body_bytes: int) -> web.Application:

@@ -58,7 +58,10 @@ class Upstream:
     """The client side of the front door. Use as an async context manager."""
 
     def __init__(self, limits: LimitsConfig) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s)
+        self._far = aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s)
+        # On this host the kernel connects at once or refuses. What time passes is our own delay in
+        # a burst, and reports tell better whether the instance lives.
+        self._near = aiohttp.ClientTimeout(total=None)
         self._pooled: aiohttp.ClientSession
         self._fresh: aiohttp.ClientSession
 
@@ -106,7 +109,7 @@ class Upstream:
     def _open(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=connector,
-            timeout=self._timeout,
+            timeout=self._far,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
@@ -126,7 +129,12 @@ class Upstream:
         # A large body is sent in parts, so that it does not hold up everybody else.
         data = io.BytesIO(body) if body is not None and len(body) > LARGE_BYTES else body
         return await session.request(
-            message.method, url, headers=headers, data=data, allow_redirects=False
+            message.method,
+            url,
+            headers=headers,
+            data=data,
+            allow_redirects=False,
+            timeout=self._near if instance.spec.load_endpoint else self._far,
         )
 
 

@@ -93,6 +93,40 @@ def test_a_burst_beyond_the_bound_is_answered_at_once_and_bounded(door: Door) ->
     asyncio.run(run())
 
 
+def test_a_client_that_still_sends_is_told_why_it_is_refused(door: Door) -> None:
+    async def run() -> None:
+        # The harness keeps the one connection.
+        async with door(limits={"max_connections": 1}) as front, asyncio.timeout(PATIENCE_S):
+            host, port = front.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n".encode())
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert json.loads(body)["error"]["code"] == "too_many_connections"
+            for _ in range(3):
+                # On a connection that was reset the second of these fails.
+                writer.write(b"more")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_connections_wait_while_the_front_door_has_no_time(door: Door) -> None:
+    async def run() -> None:
+        async with door() as front:
+            host, port = front.url.removeprefix("http://").split(":")
+            # This loop, which should accept them, stands still meanwhile.
+            burst = [socket.create_connection((host, int(port)), 5.0) for _ in range(300)]
+            assert (await front.post(CHAT, HELLO)).status == 200
+            for client in burst:
+                client.close()
+
+    asyncio.run(run())
+
+
 class _Line(asyncio.Transport):
     """A transport that carries nothing."""
 
@@ -154,9 +188,23 @@ def test_only_a_connection_that_stays_silent_is_closed() -> None:
     asyncio.run(run())
 
 
-def test_half_of_the_open_files_bounds_the_connections_as_well() -> None:
-    assert bound_connections(LimitsConfig(max_connections=5)) == 5
-    assert 1 <= bound_connections(LimitsConfig(max_connections=1_000_000)) < 1_000_000
+@pytest.mark.parametrize(
+    ("files", "max_connections", "max_requests", "bound"),
+    [
+        (100_256, 5, 10, 5),
+        # Only requests in flight need files of their own.
+        (20_256, 16_384, 4000, 12_000),
+        (20_256, 1_000_000, 100, 19_800),
+        (1256, 16_384, 4000, 500),
+        (100, 16_384, 4000, 1),
+    ],
+)
+def test_open_files_bound_the_connections_as_well(
+    monkeypatch: pytest.MonkeyPatch, files: int, max_connections: int, max_requests: int, bound: int
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (files, files))
+    limits = LimitsConfig(max_connections=max_connections, max_requests=max_requests)
+    assert bound_connections(limits) == bound
 
 
 @pytest.mark.parametrize(

@@ -18,72 +18,12 @@ from aiohttp import web
 from aiohttp.client_reqrep import ConnectionKey
 
 from bana.eval.stub import Fault, StubSettings, run_stub
-from bana.slo.errors import ConfigError
-from sglang_bana.config import UpstreamSpec
-from sglang_bana.router.instances import InstanceBoard
 from sglang_bana.router.upstream import InstanceDied, is_refusal
-from sglang_bana.status import InstanceState
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 Door = Callable[..., AbstractAsyncContextManager[Any]]
 _ADDRESS = ConnectionKey("a", 1, False, True, None, None, None)
-
-
-def _board(**spec: Any) -> InstanceBoard:
-    return InstanceBoard([UpstreamSpec("a", "http://a", **spec)], suspect_after_s=5.0)
-
-
-def test_the_state_machine() -> None:
-    board = _board(load_endpoint="ipc://x")
-    (instance,) = board.all()
-    heard: list[tuple[InstanceState, InstanceState]] = []
-    board.listen(lambda i, old: heard.append((old, i.state)))
-    board.judge_silence(100.0)
-    board.observe_refusal(instance)
-    board.observe_answer(instance, 1.0)
-    assert instance.state is InstanceState.STARTING
-    board.observe_ready(instance, 2.0)
-    assert board.usable() == [instance]
-    # It still answers over HTTP, but its scheduler is silent.
-    board.observe_answer(instance, 8.0)
-    board.judge_silence(8.0)
-    assert instance.state is InstanceState.SUSPECT
-    assert instance.silent_s(8.0) == 6.0
-    board.observe_report(instance, 9.0)
-    board.judge_silence(9.0)
-    assert instance.state is InstanceState.UP
-    board.observe_refusal(instance)
-    assert instance.silent_s(99.0) is None
-    board.observe_answer(instance, 10.0)
-    board.observe_ready(instance, 11.0)
-    up, starting = InstanceState.UP, InstanceState.STARTING
-    suspect, down = InstanceState.SUSPECT, InstanceState.DOWN
-    assert heard == [
-        (starting, up),
-        (up, suspect),
-        (suspect, up),
-        (up, down),
-        (down, starting),
-        (starting, up),
-    ]
-    assert instance.failures_total == 2
-
-
-def test_a_pause_of_our_own_is_nobodys_silence() -> None:
-    board = _board(load_endpoint="ipc://x")
-    (instance,) = board.all()
-    board.observe_ready(instance, 1.0)
-    # Its report was read at once after the pause, the answer to the next probe is under way.
-    board.observe_report(instance, 62.0)
-    board.excuse_silence(60.0, 62.0)
-    board.judge_silence(62.0)
-    assert (instance.state, instance.silent_s(62.0)) == (InstanceState.UP, 1.0)
-    board.observe_answer(instance, 66.0)
-    board.judge_silence(66.5)
-    assert instance.state is InstanceState.UP
-    board.judge_silence(67.5)
-    assert instance.state is InstanceState.SUSPECT
 
 
 def _connector_error(number: int) -> aiohttp.ClientConnectorError:
@@ -105,13 +45,6 @@ def _connector_error(number: int) -> aiohttp.ClientConnectorError:
 )
 def test_only_a_refusal_proves_that_nobody_listens(error: Exception, is_meant: bool) -> None:
     assert is_refusal(error) is is_meant
-
-
-def test_names_have_to_be_distinct() -> None:
-    with pytest.raises(ConfigError, match="distinct"):
-        InstanceBoard([UpstreamSpec("a", "http://a"), UpstreamSpec("a", "http://b")], 5.0)
-    with pytest.raises(ConfigError, match="at least one"):
-        InstanceBoard([], 5.0)
 
 
 def test_a_silent_scheduler_is_suspect_and_its_waiting_requests_move(
@@ -194,20 +127,6 @@ def test_nobody_is_thrown_out_when_there_is_nowhere_else_to_go(
             assert (await waiting).status == 200
 
     asyncio.run(run())
-
-
-def test_an_instance_that_says_no_gets_no_work_while_another_says_yes() -> None:
-    specs = [UpstreamSpec(name=n, url=f"http://{n}") for n in ("a", "b")]
-    board = InstanceBoard(specs, suspect_after_s=5.0)
-    for instance in board.all():
-        board.observe_ready(instance, 1.0)
-    first, second = board.all()
-    board.observe_answer(first, 2.0)
-    assert board.usable() == [second]
-    board.observe_answer(second, 2.0)
-    assert board.usable() == [first, second]
-    board.observe_ready(first, 3.0)
-    assert board.usable() == [first]
 
 
 def test_a_server_that_denies_our_key_is_not_ready_and_the_remedy_is_told(

@@ -13,8 +13,6 @@ import aiohttp
 import pytest
 
 from bana.eval.stub import Fault, StubSettings
-from sglang_bana.router.errors import ApiError
-from sglang_bana.router.losses import Loss, judge_losses
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -187,21 +185,6 @@ def test_a_whole_answer_is_retried_as_long_as_it_is_waited_for(
             assert reply.status in (503, 504)
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    ("losses", "slack_s", "code"),
-    [
-        ([Loss.MOVED, Loss.UNREACHABLE], 1.0, "instance_lost"),
-        ([Loss.UNREACHABLE, Loss.CRASH], 1.0, "instance_lost"),
-        ([Loss.CRASH, Loss.CRASH], 1.0, "poison_request"),
-        ([Loss.CRASH], 0.0, "instance_lost"),
-    ],
-)
-def test_losses_end_a_request(losses: list[Loss], slack_s: float, code: str) -> None:
-    with pytest.raises(ApiError) as raised:
-        judge_losses(losses, slack_s)
-    assert raised.value.code == code
 
 
 @pytest.mark.parametrize("fault", [Fault.CLOSE_MIDWAY, Fault.CUT_EVENT])
