@@ -91,9 +91,10 @@ def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
 
     from sglang_bana.engine.platform import is_wanted
     from sglang_bana.engine.refusals import refuse_unsupported, refuse_unsupported_on_cpu
-    from sglang_bana.engine.verify import verify_hooks
+    from sglang_bana.engine.verify import verify_hooks, verify_requests
 
     verify_hooks()
+    verify_requests()
     server_args = prepare_server_args(argv)
     refuse_unsupported(server_args)
     if is_wanted():

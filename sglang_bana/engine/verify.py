@@ -12,6 +12,7 @@ from sglang_bana.engine import platform, plugin
 from sglang_bana.engine.platform import BanaCpuPlatform
 from sglang_bana.engine.proof import qualified_name
 from sglang_bana.engine.seams import BANA_CPU, check_scheduler_object
+from sglang_bana.engine.token_ids import TARGET, is_refusing
 
 
 def verify_hooks() -> None:
@@ -28,6 +29,15 @@ def verify_hooks() -> None:
         raise SeamError(
             f"SGLang runs on platform {qualified_name(type(current_platform))}, expected "
             f"{wanted}{hint}. Unset SGLANG_PLATFORM and SGLANG_PLUGINS, and reinstall bana"
+        )
+
+
+def verify_requests() -> None:
+    """SeamError unless this process, which reads the requests, refuses unknown token ids."""
+    if not is_refusing():
+        raise SeamError(
+            f"SGLang does not ask bana's hook on {TARGET} about token ids: its log says why, or "
+            "another SGLang plugin replaces what it is on; uninstall that one"
         )
 
 
