@@ -23,7 +23,7 @@ def activate() -> None:
     register_backend()
     if multiprocessing.parent_process() is None:
         # Requests are read in the main process; a hook would make the others import its modules.
-        from sglang_bana.engine.token_ids import register_check
+        from sglang_bana.engine.request_checks import register_check
 
         register_check()
     _activated = True

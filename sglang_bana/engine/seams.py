@@ -117,8 +117,8 @@ _MAIN = (
     Seam("sglang.srt.environ:Envs.SGLANG_REQUEST_STATE_WAIT_TIMEOUT"),
 )
 
-# Where a request's token ids are checked, and that no request gets past that place.
-_TOKEN_IDS = (
+# Where requests are checked, and that none gets past that place.
+_REQUEST_CHECKS = (
     Seam("sglang.srt.plugins.hook_registry:HookRegistry.register", ("target", "hook", "hook_type")),
     Seam("sglang.srt.plugins.hook_registry:HookType.BEFORE"),
     Seam(
@@ -287,7 +287,7 @@ _SCHEDULER = (
 )
 
 _SEAMS = {
-    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY + _TOKEN_IDS,
+    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY + _REQUEST_CHECKS,
     Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER,
 }
 

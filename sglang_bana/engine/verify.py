@@ -11,8 +11,8 @@ from bana.slo.errors import SeamError
 from sglang_bana.engine import platform, plugin
 from sglang_bana.engine.platform import BanaCpuPlatform
 from sglang_bana.engine.proof import qualified_name
+from sglang_bana.engine.request_checks import TARGET, is_refusing
 from sglang_bana.engine.seams import BANA_CPU, check_scheduler_object
-from sglang_bana.engine.token_ids import TARGET, is_refusing
 
 
 def verify_hooks() -> None:
@@ -33,11 +33,12 @@ def verify_hooks() -> None:
 
 
 def verify_requests() -> None:
-    """SeamError unless this process, which reads the requests, refuses unknown token ids."""
+    """SeamError unless this process, which reads the requests, refuses deadly ones."""
     if not is_refusing():
         raise SeamError(
-            f"SGLang does not ask bana's hook on {TARGET} about token ids: its log says why, or "
-            "another SGLang plugin replaces what it is on; uninstall that one"
+            f"SGLang does not ask bana's hook on {TARGET}, so that one request could end this "
+            "instance: its log says why, or another SGLang plugin replaces what the hook is on; "
+            "uninstall that one"
         )
 
 
