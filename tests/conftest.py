@@ -62,6 +62,17 @@ class RunningCluster:
                 found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")[:200]
         return found
 
+    def shared_memory(self) -> set[Path]:
+        """The files in shared memory that its processes have mapped."""
+        found = set()
+        for pid in self.survivors():
+            try:
+                lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            except OSError:
+                continue
+            found |= {Path(x.split()[-1]) for x in lines if x.split()[-1].startswith("/dev/shm/")}
+        return found
+
     def wait_gone(self, deadline_s: float = GONE_DEADLINE_S) -> dict[int, str]:
         """The survivors after waiting for none; empty means that everything ended."""
         end_s = time.monotonic() + deadline_s
@@ -137,6 +148,7 @@ def _wait_ready(cluster: RunningCluster) -> None:
 
 
 def _stop(cluster: RunningCluster) -> None:
+    mapped = cluster.shared_memory()
     if cluster.launcher.poll() is None:
         cluster.launcher.send_signal(signal.SIGTERM)
     try:
@@ -150,6 +162,8 @@ def _stop(cluster: RunningCluster) -> None:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     assert left == {}, f"left running: {left}"
+    sockets = {path for path in cluster.run_dir.rglob("*") if path.is_socket()}
+    assert sockets | {path for path in mapped if path.exists()} == set()
 
 
 @pytest.fixture(scope="session")

@@ -6,19 +6,26 @@ afterwards.
 
 from __future__ import annotations
 
+import multiprocessing
+
 from sglang_bana.engine.instance import is_instance
 
 _activated = False
 
 
 def activate() -> None:
-    """Register the CPU attention backend; nothing at all where bana started no instance."""
+    """Register what an instance needs; nothing at all where bana started none."""
     global _activated
     if not is_instance():
         return
     from sglang_bana.engine.attention import register_backend
 
     register_backend()
+    if multiprocessing.parent_process() is None:
+        # Requests are read in the main process; a hook would make the others import its modules.
+        from sglang_bana.engine.request_checks import register_check
+
+        register_check()
     _activated = True
 
 

@@ -118,6 +118,41 @@ _MAIN = (
     Seam("sglang.srt.environ:Envs.SGLANG_REQUEST_STATE_WAIT_TIMEOUT"),
 )
 
+# Where requests are checked, and that none gets past that place.
+_REQUEST_CHECKS = (
+    Seam("sglang.srt.plugins.hook_registry:HookRegistry.register", ("target", "hook", "hook_type")),
+    Seam("sglang.srt.plugins.hook_registry:HookType.BEFORE"),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager:TokenizerManager._validate_one_request",
+        ("self", "obj", "input_ids"),
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager:TokenizerManager._tokenize_one_request",
+        ("self", "obj"),
+        uses=("_validate_one_request", "contains_mm_input", "mm_processor"),
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager:TokenizerManager._batch_tokenize_and_process",
+        uses=("_validate_one_request", "_tokenize_one_request"),
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager:TokenizerManager._create_tokenized_object",
+        uses=("model_config", "vocab_size", "sampling_params"),
+    ),
+    Seam("sglang.srt.managers.io_struct:GenerateReqInput", fields=("input_ids", "sampling_params")),
+    Seam(
+        "sglang.srt.managers.io_struct:EmbeddingReqInput", fields=("input_ids", "sampling_params")
+    ),
+    Seam(
+        "sglang.srt.configs.model_config:ModelConfig._derive_model_shapes",
+        uses=("vocab_size", "hf_text_config"),
+    ),
+    Seam(
+        "sglang.srt.multimodal.processors.base_processor:MultimodalSpecialTokens",
+        fields=("image_token_id", "video_token_id", "audio_token_id"),
+    ),
+)
+
 _ATTENTION = (
     Seam("sglang.srt.layers.radix_attention:AttentionType.DECODER"),
     Seam("sglang.srt.layers.radix_attention:AttentionType.ENCODER_ONLY"),
@@ -253,7 +288,7 @@ _SCHEDULER = (
 )
 
 _SEAMS = {
-    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY + CALIBRATION,
+    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY + _REQUEST_CHECKS + CALIBRATION,
     Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER + CONDUCTING,
 }
 

@@ -95,9 +95,10 @@ def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
         refuse_unsupported,
         refuse_unsupported_on_cpu,
     )
-    from sglang_bana.engine.verify import verify_hooks
+    from sglang_bana.engine.verify import verify_hooks, verify_requests
 
     verify_hooks()
+    verify_requests()
     server_args = prepare_server_args(argv)
     refuse_unsupported(server_args)
     if spec.engine.scheduler is SchedulerKind.BANA and not spec.scheduling.is_stock:

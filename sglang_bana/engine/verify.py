@@ -11,6 +11,7 @@ from bana.slo.errors import SeamError
 from sglang_bana.engine import platform, plugin
 from sglang_bana.engine.platform import BanaCpuPlatform
 from sglang_bana.engine.proof import qualified_name
+from sglang_bana.engine.request_checks import TARGET, is_refusing
 from sglang_bana.engine.seams import BANA_CPU, check_scheduler_object
 
 
@@ -28,6 +29,16 @@ def verify_hooks() -> None:
         raise SeamError(
             f"SGLang runs on platform {qualified_name(type(current_platform))}, expected "
             f"{wanted}{hint}. Unset SGLANG_PLATFORM and SGLANG_PLUGINS, and reinstall bana"
+        )
+
+
+def verify_requests() -> None:
+    """SeamError unless this process, which reads the requests, refuses deadly ones."""
+    if not is_refusing():
+        raise SeamError(
+            f"SGLang does not ask bana's hook on {TARGET}, so that one request could end this "
+            "instance: its log says why, or another SGLang plugin replaces what the hook is on; "
+            "uninstall that one"
         )
 
 

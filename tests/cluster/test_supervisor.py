@@ -60,7 +60,8 @@ class Launched:
         return next(p for p in self.state()["processes"] if p["name"] == name)
 
     def said(self) -> str:
-        return self.output.read_text()
+        # Reading a pipe would wait for whoever writes to it.
+        return self.output.read_text() if self.output.is_file() else ""
 
     def events(self) -> list[str]:
         return (self.root / "events").read_text().splitlines()

@@ -43,6 +43,8 @@ def ask(start_instance, model: Path, backend: str) -> Answers:
     return Answers(one_by_one, together, proof)
 
 
+# `test_exactness` compares clusters that differ in this and in their scheduler.
+@pytest.mark.full
 def test_tokens_equal_those_of_torch_native(start_instance, llama_fixture: Path) -> None:
     theirs = ask(start_instance, llama_fixture, "torch_native")
     ours = ask(start_instance, llama_fixture, "bana_cpu")

@@ -25,6 +25,8 @@ def run_quick(name: str, output: Path) -> dict[str, Any]:
     return report
 
 
+# Four servers, one after the other.
+@pytest.mark.full
 def test_overhead_runs_both_sides_and_a_control(tmp_path: Path) -> None:
     figures = run_quick("overhead", tmp_path / "overhead.json")["figures"]
 

@@ -1,4 +1,4 @@
-"""Unmodified clients through the front door of a real cluster on the embedded model."""
+"""Unmodified clients and the load generator at the front door of the embedded model's cluster."""
 
 from __future__ import annotations
 
@@ -8,13 +8,36 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 
 import openai
 import pytest
 
+from bana.eval.client.isolated import measure_isolated
+from bana.eval.client.plan import ClientPlan, Endpoint
+from bana.eval.client.run import run_load
+from bana.eval.client.target import Target
+from bana.eval.client.watch import NoWatch
+from bana.eval.requests import Ending, Limits, Message, Offered, Prompt, Workload
 from sglang_bana.cluster.models import resolve_model
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+INSTANCES = ("instance-0", "instance-1")
+TOKENS = 6
+PROMPTS = {
+    Endpoint.GENERATE: Prompt(token_ids=list(range(100, 180))),
+    Endpoint.COMPLETIONS: Prompt(token_ids=list(range(200, 280))),
+    Endpoint.CHAT: Prompt(messages=[Message("user", "Count to one hundred, slowly.")]),
+}
+FOREIGN = {
+    "native": ("/generate", {"input_ids": [5, 1_000_000_000]}),
+    "negative": ("/generate", {"input_ids": [-1]}),
+    "batch": ("/generate", {"input_ids": [[5], [1_000_000_000]]}),
+    "completion": ("/v1/completions", {"model": "default", "prompt": [1_000_000_000]}),
+    "stop": ("/generate", {"text": "x", "sampling_params": {"stop_token_ids": [-1]}}),
+}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +108,23 @@ def test_promise_is_echoed_and_a_bad_one_refused(client: openai.OpenAI) -> None:
     assert float(kept.headers["x-bana-slo-ttft-ms"]) == 1500
     with pytest.raises(openai.BadRequestError, match="positive number"):
         ask(model="default", prompt="x", max_tokens=2, extra_headers={"x-slo-ttft-ms": "soon"})
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_a_token_that_the_model_lacks_is_refused_and_ends_no_instance(cluster, case: str) -> None:
+    pids = [cluster.pid_of(name) for name in INSTANCES]
+    with pytest.raises(HTTPError) as caught:
+        cluster.post(*FOREIGN[case])
+    with caught.value as refused:
+        answer = json.loads(refused.read())
+    assert refused.code == 400
+    assert set(answer) == {"error"}
+    assert {"type", "code", "message", "param"} <= set(answer["error"])
+    assert "no token of this model" in answer["error"]["message"]
+    states = {i["name"]: i["state"] for i in cluster.status()["front_door"]["instances"]}
+    assert states == dict.fromkeys(INSTANCES, "up")
+    assert len(cluster.greedy_ids([5, 6, 7], 2)) == 2
+    assert [cluster.pid_of(name) for name in INSTANCES] == pids
 
 
 def test_sglang_program_runs_gen_select_fork_and_streaming(cluster) -> None:
@@ -164,3 +204,61 @@ def test_both_instances_get_work(cluster) -> None:
         cluster.greedy_ids([100 + turn, 200, 300], 2)
     counts = [i["dispatched_total"] for i in cluster.status()["front_door"]["instances"]]
     assert all(count > 0 for count in counts)
+
+
+def offer(endpoint: Endpoint, **fields: Any) -> Workload:
+    requests = tuple(
+        Offered(
+            index=index,
+            due_s=index * 0.3,
+            **{
+                "prompt": PROMPTS[endpoint],
+                "prompt_tokens": 80,
+                "output_tokens": TOKENS,
+                "limits": Limits(ttft_s=5.0, tpot_s=1.0),
+                **fields,
+            },
+        )
+        for index in range(6)
+    )
+    return Workload(requests, 2.0, 0, "", {})
+
+
+def plan_for(cluster, endpoint: Endpoint) -> ClientPlan:
+    return ClientPlan(
+        Target(cluster.url), endpoint, "default", lateness_limit_s=60.0, sample_interval_s=0.2
+    )
+
+
+@pytest.mark.parametrize("endpoint", list(Endpoint))
+def test_load_generator_reads_every_answer_as_it_is_meant(cluster, endpoint: Endpoint) -> None:
+    run = run_load(offer(endpoint), plan_for(cluster, endpoint), NoWatch())
+
+    for seen in run.observed:
+        assert (seen.ending, seen.status, seen.error) == (Ending.FINISHED, 200, None)
+        assert (seen.output_tokens, sum(seen.event_tokens)) == (TOKENS, TOKENS)
+        assert seen.instance in INSTANCES
+    assert {probe.ending for probe in run.probes} == {Ending.FINISHED}
+    assert len(run.samples) >= 2
+    assert set(run.samples[-1].running) == set(INSTANCES)
+
+
+def test_a_client_that_goes_away_frees_the_engine(cluster) -> None:
+    endpoint = Endpoint.GENERATE
+    workload = offer(endpoint, output_tokens=1_000, cancel_after_s=1.0)
+
+    run = run_load(workload, plan_for(cluster, endpoint), NoWatch())
+
+    assert {seen.ending for seen in run.observed} == {Ending.CANCELLED}
+    after = run_load(offer(endpoint), plan_for(cluster, endpoint), NoWatch())
+    assert {seen.ending for seen in after.observed} == {Ending.FINISHED}
+
+
+def test_load_generator_measures_the_ttft_and_tpot_of_the_idle_server(cluster) -> None:
+    endpoint = Endpoint.GENERATE
+    found = measure_isolated(offer(endpoint), plan_for(cluster, endpoint), NoWatch())
+
+    assert found.points[0].prompt_tokens == 80
+    assert found.points[0].ttft_s > 0
+    assert found.tpot_s is not None
+    assert found.tpot_s > 0

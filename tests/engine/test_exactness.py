@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,18 +25,26 @@ def prompts(seed: int) -> list[list[int]]:
     return fresh + [shared + [rng.randrange(3, VOCABULARY) for _ in range(n)] for n in (7, 50)]
 
 
-def tokens_of(start_cluster, model: str, scheduler: str, sglang_args: tuple[str, ...]) -> list:
+def tokens_of(start_cluster, model: str, side: str, sglang_args: tuple[str, ...]) -> list:
+    """What one side answers, one by one and then all at once."""
     args = ("--dtype", "float32", "--chunked-prefill-size", "128", "--page-size", "16")
-    flags = ("--model", model, "--set", f"engine.scheduler={scheduler}")
+    flags = ("--model", model)
+    if side == "stock":
+        flags += ("--set", "engine.scheduler=stock")
+        flags += ("--set", "engine.attention_backend=torch_native")
     with start_cluster(*flags, sglang_args=(*args, *sglang_args)) as cluster:
         proof = cluster.status()["front_door"]["instances"][0]["proof"]
-        assert proof["scheduler_class"].endswith("BanaScheduler") == (scheduler == "bana")
-        return [cluster.greedy_ids(prompt, NEW_TOKENS) for prompt in prompts(seed=7)]
+        assert proof["scheduler_class"].endswith("BanaScheduler") == (side == "bana")
+        assert proof["attention_backend"].startswith("bana_cpu") == (side == "bana")
+        ask = partial(cluster.greedy_ids, new_tokens=NEW_TOKENS)
+        one_by_one = [ask(prompt) for prompt in prompts(seed=7)]
+        with ThreadPoolExecutor(len(one_by_one)) as pool:
+            return one_by_one + list(pool.map(ask, prompts(seed=8)))
 
 
 def assert_equal_to_stock(start_cluster, model: str, sglang_args: tuple[str, ...] = ()) -> None:
-    def run(scheduler: str) -> list:
-        return tokens_of(start_cluster, model, scheduler, sglang_args)
+    def run(side: str) -> list:
+        return tokens_of(start_cluster, model, side, sglang_args)
 
     # Starting a server takes most of the time, so both start at once.
     with ThreadPoolExecutor(2) as pool:
@@ -46,10 +55,6 @@ def assert_equal_to_stock(start_cluster, model: str, sglang_args: tuple[str, ...
 
 def test_embedded_model(start_cluster) -> None:
     assert_equal_to_stock(start_cluster, resolve_model("smollm2"))
-
-
-def test_llama_fixture_without_overlap_schedule(start_cluster, llama_fixture: Path) -> None:
-    assert_equal_to_stock(start_cluster, str(llama_fixture), ("--disable-overlap-schedule",))
 
 
 def test_qwen3_fixture_with_two_ranks(start_cluster, qwen3_fixture: Path) -> None:

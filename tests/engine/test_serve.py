@@ -145,8 +145,17 @@ def visit(start_instance, llama_fixture: Path, qwen3_fixture: Path) -> Callable[
     return get
 
 
+# Each visit starts a server; clusters of the other model and of SGLang's own scheduler run in
+# `test_exactness`.
 CASES = pytest.mark.parametrize(
-    ("model", "arguments"), [("llama", ()), ("qwen3", NO_OVERLAP)], ids=["llama", "qwen3"]
+    ("model", "arguments"),
+    [
+        pytest.param("llama", (), id="llama"),
+        pytest.param("qwen3", NO_OVERLAP, id="qwen3", marks=pytest.mark.full),
+    ],
+)
+KINDS = pytest.mark.parametrize(
+    "kind", [SchedulerKind.BANA, pytest.param(SchedulerKind.STOCK, marks=pytest.mark.full)]
 )
 
 
@@ -171,11 +180,14 @@ def test_two_ranks_give_the_tokens_of_one(visit) -> None:
 @pytest.mark.parametrize(
     ("model", "arguments", "kind", "name"),
     [
-        ("llama", (), SchedulerKind.BANA, BANA),
-        ("llama", (), SchedulerKind.STOCK, STOCK),
-        ("qwen3", NO_OVERLAP, SchedulerKind.BANA, BANA),
+        pytest.param("llama", (), SchedulerKind.BANA, BANA, id="llama"),
+        pytest.param(
+            "llama", (), SchedulerKind.STOCK, STOCK, id="llama on stock", marks=pytest.mark.full
+        ),
+        pytest.param(
+            "qwen3", NO_OVERLAP, SchedulerKind.BANA, BANA, id="qwen3", marks=pytest.mark.full
+        ),
     ],
-    ids=["llama", "llama on stock", "qwen3"],
 )
 def test_scheduler_process_proves_what_it_runs(
     visit, model: str, arguments: tuple[str, ...], kind: SchedulerKind, name: str
@@ -187,7 +199,7 @@ def test_scheduler_process_proves_what_it_runs(
     assert (proof.device, proof.sglang_version, proof.page_size) == ("cpu", "0.5.23", 16)
 
 
-@pytest.mark.parametrize("kind", SchedulerKind)
+@KINDS
 def test_reports_follow_the_work(visit, kind: SchedulerKind) -> None:
     seen = visit("llama", kind)
     assert 0 < seen.chunking.prefilling_tokens <= LONG_PROMPT
@@ -200,7 +212,7 @@ def test_reports_follow_the_work(visit, kind: SchedulerKind) -> None:
     assert seen.idle.sequence > seen.chunking.sequence
 
 
-@pytest.mark.parametrize("kind", SchedulerKind)
+@KINDS
 def test_an_idle_instance_uses_hardly_any_cpu(visit, kind: SchedulerKind) -> None:
     # The aim is 0.03; a busy machine inflates what a wake-up costs.
     assert visit("llama", kind).idle_cpu < 0.1
@@ -222,6 +234,7 @@ def test_only_the_secret_of_the_run_is_accepted_and_it_is_not_logged(visit) -> N
     assert "the-secret-of-this-run" not in seen.log
 
 
+@pytest.mark.full
 def test_death_of_the_scheduler_ends_the_instance(start_instance, llama_fixture: Path) -> None:
     with start_instance(llama_fixture) as instance:
         [pid] = instance.scheduler_pids()
@@ -251,6 +264,7 @@ def refusal_of(instance) -> tuple[int, str]:
     return status, lines[0]
 
 
+@pytest.mark.full
 def test_a_seam_missing_only_in_the_scheduler_process_ends_the_instance(
     spawn_instance, llama_fixture: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +291,7 @@ def test_a_plugin_that_did_not_run_is_a_refusal(spawn_instance, llama_fixture: P
         assert "did not run the plugin 'bana' (SGLANG_PLUGINS=somebody-else)" in line
 
 
+@pytest.mark.full
 def test_an_unsupported_flag_is_a_refusal(spawn_instance, llama_fixture: Path) -> None:
     with spawn_instance(llama_fixture, "--tokenizer-worker-num", "2") as instance:
         status, line = refusal_of(instance)

@@ -148,6 +148,14 @@ CASES = (
         "@classmethod\ndef changed(cls, request, *rest): return cls(id='x')",
     ),
     (
+        "requests that are checked elsewhere",
+        "main",
+        "sglang.srt.managers.tokenizer_manager",
+        "TokenizerManager",
+        "_tokenize_one_request",
+        "async def changed(self, obj): self.check(obj)",
+    ),
+    (
         "messages that skip the headers",
         "main",
         "sglang.srt.entrypoints.openai.serving_chat",
@@ -162,14 +170,33 @@ from sglang.srt.plugins import load_plugins
 load_plugins()
 from sglang.srt.platforms import current_platform
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
-from sglang_bana.engine import platform, plugin
-print("ANSWERS" + json.dumps({
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
+from bana.slo.errors import SeamError
+from sglang_bana.engine import platform, plugin, verify
+
+def complaint():
+    try:
+        verify.verify_requests()
+    except SeamError as error:
+        return str(error)
+    return None
+
+answers = {
     "platform": type(current_platform).__name__,
     "activate": platform.activate(),
     "plugin": plugin.was_activated(),
     "backend": "bana_cpu" in ATTENTION_BACKENDS,
-}))
+    "refuses deadly requests": complaint() is None,
+}
+check = TokenizerManager._validate_one_request
+TokenizerManager._validate_one_request = getattr(check, "__wrapped__", check)
+answers["complaint"] = complaint()
+print("ANSWERS" + json.dumps(answers))
 """
+COMPLAINT = (
+    "SGLang does not ask bana's hook on "
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request"
+)
 
 
 def ask(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -222,15 +249,18 @@ def test_a_scheduler_without_an_attribute_is_refused() -> None:
 
 
 def test_installed_bana_changes_no_other_process() -> None:
-    assert ask(INERT) == {
+    found = ask(INERT)
+    assert found.pop("complaint").startswith(COMPLAINT)
+    assert found == {
         "platform": "SRTPlatform",
         "activate": None,
         "plugin": False,
         "backend": False,
+        "refuses deadly requests": False,
     }
 
 
-def test_a_process_of_an_instance_gets_platform_and_backend(tmp_path: Path) -> None:
+def test_a_process_of_an_instance_gets_platform_backend_and_checks(tmp_path: Path) -> None:
     spec = InstanceSpec(
         name="i0",
         engine=EngineConfig(force_cpu=True),
@@ -241,11 +271,14 @@ def test_a_process_of_an_instance_gets_platform_and_backend(tmp_path: Path) -> N
     )
     write_private(tmp_path / "i0.json", spec)
     found = ask(INERT, environment={"BANA_INSTANCE": str(tmp_path / "i0.json")})
+    # What is said once the hook has been taken off again.
+    assert found.pop("complaint").startswith(COMPLAINT)
     assert found == {
         "platform": "BanaCpuPlatform",
         "activate": "sglang_bana.engine.platform.BanaCpuPlatform",
         "plugin": True,
         "backend": True,
+        "refuses deadly requests": True,
     }
 
 

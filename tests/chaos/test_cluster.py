@@ -1,22 +1,31 @@
-"""Instances that are killed, stopped or poisoned, and clients that leave."""
+"""Parts of a cluster under load are killed, stopped or poisoned, and its clients leave."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import aiohttp
+import msgspec
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.engine, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 DEADLINE_S = 180.0
+# A new front door imports its modules and asks the instances once: a few seconds.
+BACK_S = 15.0
+STREAM_END_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -55,44 +64,56 @@ async def generate(session: aiohttp.ClientSession, url: str, body: dict[str, Any
         return response.status
 
 
-def test_killed_instance_loses_nothing_that_had_not_begun(cluster) -> None:
-    wait_all_up(cluster)
-    first_pid = cluster.pid_of("instance-0")
+class Crash(msgspec.Struct):
+    """What clients saw when one of two working instances was killed in the middle of a stream."""
 
-    async def load() -> list[int]:
+    victim: str
+    pid: int
+    statuses: list[int]
+    stream: str
+
+
+async def kill_under_load(cluster) -> Crash:
+    timeout = aiohttp.ClientTimeout(DEADLINE_S)
+    streamed = generate_body(random.Random(2), 4000) | {"stream": True}
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.post(f"{cluster.url}/generate", json=streamed) as stream,
+    ):
+        victim = stream.headers["x-bana-instance"]
+        pid = cluster.pid_of(victim)
+        text = (await stream.content.readany()).decode()
         rng = random.Random(1)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(DEADLINE_S)) as session:
-            bodies = [generate_body(rng, 48) for _ in range(48)]
-            running = [asyncio.create_task(generate(session, cluster.url, b)) for b in bodies]
-            await asyncio.sleep(1.0)
-            os.kill(first_pid, signal.SIGKILL)
-            return await asyncio.gather(*running)
+        bodies = [generate_body(rng, 48) for _ in range(48)]
+        whole = [asyncio.create_task(generate(session, cluster.url, body)) for body in bodies]
+        await asyncio.sleep(1.0)
+        os.kill(pid, signal.SIGKILL)
+        text += (await stream.content.read()).decode()
+        return Crash(victim, pid, await asyncio.gather(*whole), text)
 
-    assert set(asyncio.run(load())) == {200}
-    wait_until(lambda: cluster.pid_of("instance-0") not in (first_pid, None), "a new process")
+
+@pytest.fixture(scope="module")
+def crash(cluster) -> Crash:
     wait_all_up(cluster)
-    before = instances(cluster)["instance-0"]["dispatched_total"]
+    return asyncio.run(asyncio.wait_for(kill_under_load(cluster), DEADLINE_S))
+
+
+def test_killed_instance_loses_nothing_that_had_not_begun(crash: Crash) -> None:
+    assert crash.statuses == [200] * 48
+
+
+def test_stream_of_a_killed_instance_ends_with_a_clear_error(crash: Crash) -> None:
+    assert '"error"' in crash.stream.rstrip().splitlines()[-1]
+    assert "[DONE]" not in crash.stream
+
+
+def test_killed_instance_is_started_again_and_gets_work(cluster, crash: Crash) -> None:
+    wait_until(lambda: cluster.pid_of(crash.victim) not in (crash.pid, None), "a new process")
+    wait_all_up(cluster)
+    before = instances(cluster)[crash.victim]["dispatched_total"]
     for turn in range(4):
         cluster.greedy_ids([50 + turn, 60, 70], 2)
-    assert instances(cluster)["instance-0"]["dispatched_total"] > before
-
-
-def test_stream_of_a_killed_instance_ends_with_a_clear_error(cluster) -> None:
-    wait_all_up(cluster)
-
-    async def read_stream() -> str:
-        body = generate_body(random.Random(2), 4000) | {"stream": True}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{cluster.url}/generate", json=body) as response,
-        ):
-            text = (await response.content.readany()).decode()
-            os.kill(cluster.pid_of(response.headers["x-bana-instance"]), signal.SIGKILL)
-            return text + (await response.content.read()).decode()
-
-    text = asyncio.run(asyncio.wait_for(read_stream(), DEADLINE_S))
-    assert '"error"' in text.splitlines()[-1] or '"error"' in text.rstrip().splitlines()[-1]
-    assert "[DONE]" not in text
+    assert instances(cluster)[crash.victim]["dispatched_total"] > before
 
 
 def test_stopped_instance_gets_no_work_and_returns(cluster) -> None:
@@ -145,6 +166,13 @@ def test_a_thousand_clients_that_leave_at_random_leave_nothing_behind(cluster) -
     assert len(cluster.greedy_ids([5, 6, 7], 3)) == 3
 
 
+def kill_scheduler(pid: int) -> None:
+    """Kill what a poisonous request kills: the instance's worker, and with it the instance."""
+    for child in psutil.Process(pid).children(recursive=True):
+        if "sglang::scheduler" in " ".join(child.cmdline()):
+            child.kill()
+
+
 def test_request_present_at_two_crashes_is_refused_as_poison(cluster) -> None:
     wait_all_up(cluster)
 
@@ -158,7 +186,7 @@ def test_request_present_at_two_crashes_is_refused_as_poison(cluster) -> None:
                 busy = await asyncio.to_thread(instances, cluster)
                 names = {n for n, i in busy.items() if i["in_flight"] > 0} - killed
                 for name in names:
-                    os.kill(cluster.pid_of(name), signal.SIGKILL)
+                    kill_scheduler(cluster.pid_of(name))
                     killed.add(name)
             async with await poison as response:
                 answer = await response.json()
@@ -168,4 +196,50 @@ def test_request_present_at_two_crashes_is_refused_as_poison(cluster) -> None:
     assert status == 502
     assert answer["error"]["code"] == "poison_request"
     assert should_retry == "false"
+
+
+def answers_again(cluster) -> bool:
+    try:
+        return len(cluster.greedy_ids([9, 8, 7], 2)) == 2
+    except (URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def open_stream(cluster) -> HTTPResponse:
+    """A stream that lasts for minutes, once its first event has come."""
+    sampling = {"max_new_tokens": 4000, "temperature": 0, "ignore_eos": True}
+    body = {"input_ids": [9, 8, 7], "sampling_params": sampling, "stream": True}
+    headers = {"Content-Type": "application/json"}
+    request = Request(f"{cluster.url}/generate", json.dumps(body).encode(), headers)
+    stream = urlopen(request, timeout=BACK_S)
+    assert stream.readline().startswith(b"data: ")
+    return stream
+
+
+def read_to_end(stream: HTTPResponse) -> bytes:
+    """What still comes; TimeoutError where neither bytes nor an end do."""
+    with stream:
+        try:
+            return stream.read()
+        except IncompleteRead as cut:
+            return cut.partial
+        except ConnectionError:
+            return b""
+
+
+def test_killed_front_door_comes_back_and_instances_keep_their_state(cluster) -> None:
     wait_all_up(cluster)
+    names = ("instance-0", "instance-1")
+    pids, door = [cluster.pid_of(name) for name in names], cluster.pid_of("front-door")
+    stream = open_stream(cluster)
+    os.kill(door, signal.SIGKILL)
+    killed_s = time.monotonic()
+    # The client of the stream is not left hanging: its connection is cut.
+    assert b"[DONE]" not in read_to_end(stream)
+    assert time.monotonic() - killed_s < STREAM_END_S
+    while not answers_again(cluster):
+        assert time.monotonic() - killed_s < BACK_S, cluster.log_tail()
+        time.sleep(0.2)
+    assert time.monotonic() - killed_s < BACK_S
+    assert [cluster.pid_of(name) for name in names] == pids
+    assert cluster.pid_of("front-door") != door
