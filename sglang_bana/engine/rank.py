@@ -87,7 +87,7 @@ class SchedulerBuild:
         from sglang_bana.engine.load_report import LoadReporter
         from sglang_bana.engine.load_watch import LoadWatch
         from sglang_bana.engine.proof import read_proof
-        from sglang_bana.engine.scheduling_report import report_scheduling
+        from sglang_bana.engine.scheduling.report import report_scheduling
 
         watch = LoadWatch(scheduler)
         watch.attach()

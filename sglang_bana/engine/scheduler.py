@@ -17,9 +17,9 @@ from bana.slo.admission import AdmissionDecision, Verdict
 from bana.slo.governor import StepKind
 from bana.slo.limits import SloError
 from sglang_bana.config import InstanceSpec
-from sglang_bana.engine.conducting import build_conductor
-from sglang_bana.engine.conductor import Conductor
-from sglang_bana.engine.passes import PassInputs
+from sglang_bana.engine.scheduling.building import build_conductor
+from sglang_bana.engine.scheduling.conductor import Conductor
+from sglang_bana.engine.scheduling.passes import PassInputs
 
 # A rank that heard nothing for this long is told the time again, so that budgets start right.
 REFRESH_S = 0.1

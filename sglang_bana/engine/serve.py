@@ -115,7 +115,7 @@ def _calibrate_first(server_args: Any) -> None:
     """Let SGLang run bana's calibration with its own warm-ups, unless the user wants none."""
     from sglang.srt.entrypoints.warmup import warmup
 
-    from sglang_bana.engine.calibration import NAME, calibrate
+    from sglang_bana.engine.scheduling.calibration import NAME, calibrate
 
     if not server_args.skip_server_warmup:
         warmup(NAME)(calibrate)

@@ -12,9 +12,9 @@ from bana.slo.admission import ADMISSION, ArrivalView, Verdict
 from bana.slo.budget import Budget
 from bana.slo.decisions import LogHeader, OrderRecord, decode_line, restore_queue, seed_decision
 from bana.slo.order import EngineLoad, OrderPlan, QueueColumns, QueueView
-from sglang_bana.engine.counts import PassCounts
-from sglang_bana.engine.decision_log import DecisionLog
-from sglang_bana.engine.panel import Panel
+from sglang_bana.engine.scheduling.counts import PassCounts
+from sglang_bana.engine.scheduling.decision_log import DecisionLog
+from sglang_bana.engine.scheduling.panel import Panel
 from sglang_bana.policies import Policies
 
 SEED = 5

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bana.slo.steps import StepShape, count_attended
-from sglang_bana.engine import step_watch
-from sglang_bana.engine.step_watch import MAX_IN_FLIGHT, RunsIn, StepWatch, read_shape
+from sglang_bana.engine.scheduling import step_watch
+from sglang_bana.engine.scheduling.step_watch import MAX_IN_FLIGHT, RunsIn, StepWatch, read_shape
 
 
 class Clock:

@@ -9,7 +9,12 @@ import pytest
 
 from bana.slo.budget import Budget
 from bana.slo.steps import StepModel
-from sglang_bana.engine.waiting_room import FIRST_SLOTS, Standing, WaitingRoom, list_slots
+from sglang_bana.engine.scheduling.waiting_room import (
+    FIRST_SLOTS,
+    Standing,
+    WaitingRoom,
+    list_slots,
+)
 
 MODEL = StepModel(
     prefill_base_s=0.01,

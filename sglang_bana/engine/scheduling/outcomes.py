@@ -10,7 +10,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from bana.slo.budget import Budget, BudgetOutcome, judge_budget
 from bana.slo.wire import ClassReport, Tally
-from sglang_bana.engine.calibration import RID_PREFIX
+from sglang_bana.engine.scheduling.calibration import RID_PREFIX
 
 TTFT_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 TPOT_BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0)

@@ -13,8 +13,8 @@ from typing import Any
 from bana.slo.estimate import StepEstimator
 from bana.slo.inflation import LoadTracker
 from bana.slo.steps import StepModel, StepShape, count_attended
-from sglang_bana.engine.passes import PassInputs
-from sglang_bana.engine.step_watch import RunsIn, StepTime, StepWatch
+from sglang_bana.engine.scheduling.passes import PassInputs
+from sglang_bana.engine.scheduling.step_watch import RunsIn, StepTime, StepWatch
 
 # Of a KV pool that is nearly full, and of a running request while none has been seen.
 NEARLY = 0.9

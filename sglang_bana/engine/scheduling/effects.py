@@ -12,9 +12,9 @@ from typing import Any
 
 from sglang.srt.mem_cache.common import release_kv_cache
 
-from sglang_bana.engine.counts import PassCounts
-from sglang_bana.engine.passes import PassPlan
-from sglang_bana.engine.waiting_room import Standing, WaitingRoom
+from sglang_bana.engine.scheduling.counts import PassCounts
+from sglang_bana.engine.scheduling.passes import PassPlan
+from sglang_bana.engine.scheduling.waiting_room import Standing, WaitingRoom
 
 
 class Effects:

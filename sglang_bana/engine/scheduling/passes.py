@@ -10,7 +10,7 @@ import msgspec
 from bana.slo.governor import StepPlan
 from bana.slo.order import EngineLoad, OrderPlan
 from bana.slo.steps import StepModel
-from sglang_bana.engine.waiting_room import Slots
+from sglang_bana.engine.scheduling.waiting_room import Slots
 
 
 class PassInputs(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ from bana.slo.decisions import (
 )
 from bana.slo.governor import StepPlan, StepView
 from bana.slo.order import OrderPlan, QueueView
-from sglang_bana.engine.counts import PassCounts
-from sglang_bana.engine.decision_log import DecisionLog
+from sglang_bana.engine.scheduling.counts import PassCounts
+from sglang_bana.engine.scheduling.decision_log import DecisionLog
 from sglang_bana.policies import Policies
 
 T = TypeVar("T")

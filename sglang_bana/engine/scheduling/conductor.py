@@ -16,13 +16,13 @@ from bana.slo.budget import read_budget
 from bana.slo.governor import StepKind, StepPlan, StepView
 from bana.slo.limits import Slo
 from bana.slo.order import OrderPlan, QueueView
-from sglang_bana.engine.counts import PassCounts
-from sglang_bana.engine.effects import Effects, list_ahead
-from sglang_bana.engine.outcomes import Outcomes, is_own
-from sglang_bana.engine.panel import Panel
-from sglang_bana.engine.passes import PassInputs, PassPlan
-from sglang_bana.engine.step_learner import StepLearner
-from sglang_bana.engine.waiting_room import Slots, Standing, WaitingRoom, list_slots
+from sglang_bana.engine.scheduling.counts import PassCounts
+from sglang_bana.engine.scheduling.effects import Effects, list_ahead
+from sglang_bana.engine.scheduling.outcomes import Outcomes, is_own
+from sglang_bana.engine.scheduling.panel import Panel
+from sglang_bana.engine.scheduling.passes import PassInputs, PassPlan
+from sglang_bana.engine.scheduling.step_learner import StepLearner
+from sglang_bana.engine.scheduling.waiting_room import Slots, Standing, WaitingRoom, list_slots
 
 # Matching a prompt against the tree costs up to a tenth of a millisecond.
 REMEASURED_ROWS = 4

@@ -6,7 +6,7 @@ import dataclasses
 
 from bana.slo.wire import SchedulingReport, StepErrorReport
 from sglang_bana.config import SchedulingConfig
-from sglang_bana.engine.conductor import Conductor
+from sglang_bana.engine.scheduling.conductor import Conductor
 
 
 def report_scheduling(

@@ -12,10 +12,10 @@ from bana.slo.decisions import LogHeader, PolicyChoice
 from bana.slo.errors import ConfigError
 from bana.slo.limits import SloAsk, resolve_slo
 from sglang_bana.config import STOCK, InstanceSpec
-from sglang_bana.engine.conductor import Conductor, Terms
-from sglang_bana.engine.counts import PassCounts
-from sglang_bana.engine.decision_log import DecisionLog
-from sglang_bana.engine.panel import Panel
+from sglang_bana.engine.scheduling.conductor import Conductor, Terms
+from sglang_bana.engine.scheduling.counts import PassCounts
+from sglang_bana.engine.scheduling.decision_log import DecisionLog
+from sglang_bana.engine.scheduling.panel import Panel
 from sglang_bana.policies import build_policies
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")

@@ -1,0 +1,1 @@
+"""Latency budgets inside SGLang's scheduler: views, plans and their effects."""
