@@ -15,9 +15,7 @@ import msgspec
 
 from bana.slo.admission import DEFAULT_ADMISSION
 from bana.slo.errors import ConfigError
-from bana.slo.governor import DEFAULT_GOVERNOR
 from bana.slo.limits import ClassName, SloClass, SloRange, SloRules
-from bana.slo.order import DEFAULT_ORDER
 from bana.slo.routing import DEFAULT_ROUTING
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -76,9 +74,9 @@ class SchedulingConfig(Section, frozen=True):
     `meta_info` what became of their budget.
     """
 
-    order: Name = DEFAULT_ORDER
+    order: Name = STOCK
     order_options: Mapping[str, object] = {}
-    governor: Name = DEFAULT_GOVERNOR
+    governor: Name = STOCK
     governor_options: Mapping[str, object] = {}
     admission: Name = DEFAULT_ADMISSION
     admission_options: Mapping[str, object] = {}

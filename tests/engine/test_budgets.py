@@ -104,7 +104,9 @@ def alone(start_instance: Any, llama_fixture: Path) -> dict[Ask, list[int]]:
     ("order", "arguments", "environment", "expected"),
     [
         ("budget", (), {}, ("yields", "resumes", "shares", "deferrals")),
-        ("cascade", NO_OVERLAP, {}, ("yields", "resumes", "shares")),
+        pytest.param(
+            *("cascade", NO_OVERLAP, {}, ("yields", "resumes", "shares")), marks=pytest.mark.full
+        ),
         ("edf", MIXED, RETRACT, ("yields", "resumes", "retractions")),
     ],
 )
@@ -117,7 +119,7 @@ def test_the_tokens_are_those_of_stock(
     environment: dict[str, str],
     expected: tuple[str, ...],
 ) -> None:
-    scheduling = SchedulingConfig(order=order, decision_log_bytes=2**26)
+    scheduling = SchedulingConfig(order=order, governor="tpot", decision_log_bytes=2**26)
     options = {"engine": REPORTING, "scheduling": scheduling, "environment": environment}
     with start_instance(llama_fixture, *CHUNK, *arguments, **options) as instance:
         before = scheduling_of(instance, is_empty).classes["standard"].answered

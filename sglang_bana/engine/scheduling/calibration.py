@@ -7,6 +7,7 @@ ordinary path, so that what is measured is what will be served.
 from __future__ import annotations
 
 import asyncio
+import time
 from random import Random
 from typing import Any
 
@@ -19,24 +20,28 @@ DECODE_BATCHES = (1, 4)
 DECODED_TOKENS = 8
 # Small, and in every vocabulary.
 HIGHEST_ID = 255
+# A slow machine serves with what it has measured by then; what it meets, it learns.
+LONGEST_S = 10.0
 TIMEOUT_S = 300.0
 
 
 async def calibrate(disaggregation_mode: str, tokenizer_manager: Any) -> None:
-    """Prompts of growing length, then decode batches; leaves an empty cache behind.
+    """Decode batches and prompts of growing length, as far as they get within `LONGEST_S`.
 
-    TimeoutError when the engine does not answer: then it would not answer a client either.
+    Leaves an empty cache behind. TimeoutError when the engine does not answer: then it would not
+    answer a client either.
     """
     if not tokenizer_manager.is_generation:
         return
     longest = tokenizer_manager.context_len - DECODED_TOKENS - 1
+    shortest = min(PROMPT_TOKENS[0], longest)
+    rounds = [([shortest] * requests, DECODED_TOKENS) for requests in DECODE_BATCHES]
+    rounds += [([tokens], 1) for tokens in PROMPT_TOKENS if tokens <= longest]
+    begun_s = time.monotonic()
     async with asyncio.timeout(TIMEOUT_S):
-        for tokens in PROMPT_TOKENS:
-            if tokens <= longest:
-                await _ask(tokenizer_manager, [tokens], 1)
-        for requests in DECODE_BATCHES:
-            tokens = min(PROMPT_TOKENS[0], longest)
-            await _ask(tokenizer_manager, [tokens] * requests, DECODED_TOKENS)
+        for prompts, output_tokens in rounds:
+            if time.monotonic() - begun_s < LONGEST_S:
+                await _ask(tokenizer_manager, prompts, output_tokens)
         await tokenizer_manager.flush_cache()
 
 
