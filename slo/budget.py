@@ -116,7 +116,7 @@ class _Promise(msgspec.Struct, frozen=True, rename=lambda field: PREFIX + field)
     tpot_s: LimitSeconds
 
 
-class _LocalPromise(_Promise, frozen=True, rename=lambda field: PREFIX + field):
+class _LocalPromise(_Promise, frozen=True):
     """Of a front door on this host: times on CLOCK_MONOTONIC of the boot it names."""
 
     arrival_s: ClockSeconds
@@ -124,10 +124,10 @@ class _LocalPromise(_Promise, frozen=True, rename=lambda field: PREFIX + field):
     boot_id: str
 
 
-class _RemotePromise(_Promise, frozen=True, rename=lambda field: PREFIX + field):
+class _RemotePromise(_Promise, frozen=True):
     """Of a front door elsewhere: what is left of the TTFT limit, negative when it has passed."""
 
-    remaining_s: Annotated[float, msgspec.Meta(ge=-MAX_AGE_S, le=MAX_LIMIT_S)]
+    remaining_s: Annotated[float, msgspec.Meta(ge=-MAX_AGE_S, le=MAX_LIMIT_S + EARLY_S)]
 
 
 def read_budget(params: Mapping[str, object], now_s: float, boot_id: str, default: Slo) -> Budget:
@@ -170,8 +170,8 @@ def _convert(words: Mapping[str, object], kind: type[P]) -> P:
 def _check_clock(promise: _LocalPromise, boot_id: str) -> None:
     """That the times are of this boot, and agree."""
     if promise.boot_id != boot_id:
-        known = f"this host's is {boot_id!r}: their clocks cannot be compared"
-        raise _refuse("boot_id", f"{promise.boot_id[:64]!r} is another boot, {known}")
+        told = f"{promise.boot_id[:64]!r} is another boot than this one"
+        raise _refuse("boot_id", f"{told}, and their clocks cannot be compared")
     due_s = promise.arrival_s + promise.ttft_s
     if abs(promise.deadline_s - due_s) > ROUNDING_S:
         raise _refuse("deadline_s", f"{promise.deadline_s!r} is not arrival + ttft = {due_s!r}")

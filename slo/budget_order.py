@@ -27,7 +27,7 @@ class BudgetOptions:
     """
 
     guard: Annotated[float, msgspec.Meta(ge=0, le=10)] = 1.5
-    demoted_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.05
+    demoted_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02
 
 
 class BudgetOrder:

@@ -43,7 +43,8 @@ class EngineLoad(msgspec.Struct, frozen=True):
 
     `inflation` is the wall time of recent prefill work over the time it would take alone, at
     least 1; `full_inflation` the same with the instance nearly full. `demoted_share` is the share
-    of recently admitted prompt tokens that belonged to demoted requests, 0 to 1.
+    of recently admitted prompt tokens that belonged to requests then demoted, 0 to 1: those that
+    ran because they were feasible again do not count.
     """
 
     inflation: float = 1.0

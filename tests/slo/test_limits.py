@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,3 +81,13 @@ def test_unknown_classes_are_refused_with_the_nearest() -> None:
         SloRules("silber", CLASSES)
     with pytest.raises(ConfigError, match="swap or widen"):
         SloRules("gold", CLASSES, SloRange(min_ttft_ms=10, max_ttft_ms=5))
+
+
+@pytest.mark.parametrize("limit_ms", [0, -1, 86_400_001, math.inf, math.nan])
+@pytest.mark.parametrize("kind", [SloClass, SloRange])
+def test_a_configured_limit_is_positive_and_at_most_a_day(kind: type, limit_ms: float) -> None:
+    word = "ttft_ms" if kind is SloClass else "max_ttft_ms"
+    given = {"rank": 1, "ttft_ms": 1, "tpot_ms": 1} if kind is SloClass else {}
+    assert msgspec.convert({**given, word: 86_400_000}, kind)
+    with pytest.raises(msgspec.ValidationError, match=word):
+        msgspec.convert({**given, word: limit_ms}, kind)

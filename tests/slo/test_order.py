@@ -66,7 +66,7 @@ def _model_key(key: Callable[[Row], float], reason: str, rows: list[Row], size: 
 
 
 def _model_budget(rows: list[Row], now_s: float, load: EngineLoad, size: int) -> OrderPlan:
-    """With a guard of 1.5 and a share of 0.05."""
+    """With a guard of 1.5 and a share of 0.02."""
     late = [now_s + r.service_s * (1.5 * load.inflation) > r.deadline_s for r in rows]
     front: list[int] = []
     demote: list[int] = []
@@ -79,7 +79,7 @@ def _model_budget(rows: list[Row], now_s: float, load: EngineLoad, size: int) ->
             demote.append(i)
     back = [i for i, r in enumerate(rows) if r.demoted and late[i]] + demote
     back.sort(key=lambda i: (not rows[i].started, rows[i].arrival_s, rows[i].sequence))
-    lead = back[:1] if front and load.demoted_share < 0.05 else []
+    lead = back[:1] if front and load.demoted_share < 0.02 else []
     reasoned = [(i, "demoted_share") for i in lead]
     reasoned += [(i, "restored" if rows[i].demoted else "deadline") for i in front]
     reasoned += [(i, "demoted") for i in back[len(lead) :]]
@@ -109,7 +109,7 @@ LOADS = st.builds(
     EngineLoad,
     st.sampled_from([1.0, 2.0]) | st.floats(1, 5),
     st.floats(1, 5),
-    st.sampled_from([0.0, 0.05, 0.5]),
+    st.sampled_from([0.0, 0.02, 0.5]),
 )
 
 
