@@ -32,7 +32,9 @@ def is_usable(shape: StepShape, measured_s: float) -> bool:
     """Whether this can be a measurement: a positive finite time, of a step that does something."""
     counts = (shape.prefill_tokens, shape.decode_requests, shape.context_tokens)
     does_work = shape.prefill_tokens + shape.decode_requests > 0
-    is_possible = min(counts) >= 0 and 0 <= shape.attended_tokens < math.inf
+    # Every token sees itself; 0 stands for a caller that does not say.
+    seen = shape.attended_tokens
+    is_possible = min(counts) >= 0 and (seen == 0 or shape.prefill_tokens <= seen < math.inf)
     return does_work and is_possible and 0 < measured_s < math.inf
 
 

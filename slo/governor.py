@@ -122,8 +122,8 @@ class TpotGovernor:
         Each decode step leaves `room_s`; the bound may use up the margin, `bare_room_s`.
         """
         most = self._options.max_decodes
-        if chunk_s <= room_s * most:
-            return max(1, math.ceil(chunk_s / room_s)) if room_s > 0 else 1
+        if room_s > 0 and chunk_s <= room_s * most:
+            return max(1, math.ceil(chunk_s / room_s))
         return most if chunk_s <= bare_room_s * most else None
 
 
