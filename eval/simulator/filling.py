@@ -7,7 +7,8 @@ order ──▶ head ──▶ candidates ──▶ governor: how many tokens �
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -60,40 +61,43 @@ class Filler:
     def fill(self, candidates: Sequence[Job], tokens: int) -> list[Portion]:
         """Begin the portions of a step of `tokens`; their KV pages are taken."""
         portions: list[Portion] = []
-        half_done = self._machine.waiting.started
+        half_done, pages = self._machine.waiting.started, 0
         is_stopped = False
         for job in candidates:
             is_new = job.stage is Stage.WAITING
             if tokens <= 0 or (is_new and is_stopped):
                 continue
             portion = self._cut(job, tokens)
-            if portion is None or not self._can_take(portion, half_done):
+            if portion is None or not self._can_take(portion, half_done, pages):
                 is_stopped = is_stopped or is_new
                 continue
-            self._take(portion)
+            self._start(job)
             half_done += int(is_new) - int(portion.is_last)
+            pages += self._count_pages(portion)
             tokens -= portion.tokens
             portions.append(portion)
+        # Only when all of them hold what is cached of them may anything be evicted.
+        self._machine.kv.take(pages)
         return portions
 
-    def _ask_order(self, now_s: float) -> list[Job]:
+    def _ask_order(self, now_s: float) -> Iterator[Job]:
         machine, waiting = self._machine, self._machine.waiting
         machine.rematcher.refresh()
         view = QueueView(waiting.columns(), machine.load.load(), machine.spec.head_rows)
         plan = machine.decider.decide_order(view, now_s)
-        head = [waiting.job_at(row) for row in plan.head]
         self._demote(plan, now_s)
-        if machine.spec.overtaking is Overtaking.NEVER:
-            started = waiting.list_started()
-            head = [*started, *(job for job in head if job.stage is Stage.WAITING)]
-        return head
+        head = map(waiting.job_at, plan.head)
+        if machine.spec.overtaking is Overtaking.BETWEEN_CHUNKS:
+            return head
+        unstarted = (job for job in head if job.stage is Stage.WAITING)
+        return itertools.chain(waiting.list_started(), unstarted)
 
     def _demote(self, plan: OrderPlan, now_s: float) -> None:
-        for job in [self._machine.waiting.job_at(row) for row in plan.demote]:
+        for job in map(self._machine.waiting.job_at, plan.demote):
             self._machine.waiting.mark_demoted(job)
             self._machine.note(Happening.DEMOTED, now_s, job)
 
-    def _admit(self, head: Sequence[Job]) -> Iterator[Job]:
+    def _admit(self, head: Iterable[Job]) -> Iterator[Job]:
         """Those of the head that have a place and room in the KV cache to finish."""
         room = _Room(self._machine)
         tokens = self._machine.spec.chunk_tokens
@@ -118,22 +122,28 @@ class Filler:
         whole = (before + tokens) // page * page - before
         return Portion(job, whole, before) if whole > 0 else None
 
-    def _can_take(self, portion: Portion, half_done: int) -> bool:
+    def _can_take(self, portion: Portion, half_done: int, pages: int) -> bool:
+        """Whether a portion finds its pages beside those that are promised to others."""
         job, kv = portion.job, self._machine.kv
+        needed = self._count_pages(portion) + pages
         if job.stage is Stage.STARTED:
-            return kv.count_pages(job.done, portion.tokens) <= kv.available_pages
+            return needed <= kv.available_pages
         if not portion.is_last and half_done >= self._machine.spec.max_half_done:
             return False
-        return kv.count_pages(portion.before, portion.tokens) <= kv.count_available(job)
+        return needed <= kv.count_available(job)
 
-    def _take(self, portion: Portion) -> None:
-        job, kv = portion.job, self._machine.kv
-        if job.stage is Stage.WAITING:
-            kv.start(job)
-            self._machine.waiting.mark_started(job)
-            admitted = job.target - job.done
-            self._machine.load.observe_admission(admitted, admitted if job.demoted else 0)
-        kv.take(kv.count_pages(job.done, portion.tokens))
+    def _count_pages(self, portion: Portion) -> int:
+        return self._machine.kv.count_pages(portion.before, portion.tokens)
+
+    def _start(self, job: Job) -> None:
+        """Hold what is cached of a prompt that begins; nothing of one that goes on."""
+        if job.stage is Stage.STARTED:
+            return
+        machine = self._machine
+        machine.kv.start(job)
+        machine.waiting.mark_started(job)
+        admitted = job.target - job.done
+        machine.load.observe_admission(admitted, admitted if job.demoted else 0)
 
 
 class _Room:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import bisect
+from collections.abc import Sequence
 
 from bana.eval.requests import Ending, Observed, Offered
 from bana.eval.simulator.jobs import Job
@@ -14,7 +15,7 @@ OK_STATUS = 200
 def observe(offered: Offered, job: Job, beats_s: Sequence[float], until_s: float) -> Observed:
     """One request as its client saw it, who looked on until `until_s`."""
     end_s = until_s if job.end_s is None else job.end_s
-    times_s = tuple(at_s for at_s in _list_tokens(job, beats_s) if at_s <= end_s)
+    times_s = _list_tokens(job, beats_s, end_s)
     ending = job.ending or Ending.UNFINISHED
     return Observed(
         index=offered.index,
@@ -39,7 +40,10 @@ def observe(offered: Offered, job: Job, beats_s: Sequence[float], until_s: float
     )
 
 
-def _list_tokens(job: Job, beats_s: Sequence[float]) -> Iterator[float]:
+def _list_tokens(job: Job, beats_s: Sequence[float], end_s: float) -> tuple[float, ...]:
+    """When its tokens came, as long as its client was there."""
+    times_s: list[float] = []
     for burst in job.bursts:
-        yield burst.at_s
-        yield from beats_s[burst.first_beat : burst.end_beat]
+        times_s.append(burst.at_s)
+        times_s += beats_s[burst.first_beat : burst.end_beat]
+    return tuple(times_s[: bisect.bisect_right(times_s, end_s)])

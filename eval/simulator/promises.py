@@ -23,7 +23,10 @@ def promise(workload: Workload, classes: Mapping[str, ClassLimits], alone: Alone
     """The same workload with its limits; ConfigError for a class without any."""
     for name in sorted({r.slo_class for r in workload.requests}):
         if name not in classes:
-            raise ConfigError(f"{describe_unknown('SLO class', name, classes)} in scene limits")
+            raise ConfigError(
+                f"{describe_unknown('SLO class', name, classes)}; the workload has requests of it: "
+                "give its limits in the scene"
+            )
     requests = tuple(
         msgspec.structs.replace(r, limits=_limit(r, classes[r.slo_class], alone))
         for r in workload.requests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -26,7 +27,7 @@ def tabulate_study(scene: SceneSpec, result: StudyResult) -> list[NumberTable]:
 def describe_study(scene: SceneSpec, result: StudyResult, note: str) -> Mapping[str, object]:
     """Everything that was measured, as plain data."""
     return {
-        "scene": msgspec.to_builtins(scene),
+        "scene": _describe_scene(scene),
         "service": note,
         "segments": [segment.label for segment in list_segments(scene)],
         "max_rates": _describe_capacities(result.max_rates),
@@ -36,6 +37,16 @@ def describe_study(scene: SceneSpec, result: StudyResult, note: str) -> Mapping[
         "measured": [_describe(m) for m in result.measured],
         "compared": [{**_describe(m), "summary": m.summary} for m in result.compared],
     }
+
+
+def _describe_scene(scene: SceneSpec) -> object:
+    """The scene with the names of its files alone: where they lie is nobody's business."""
+    trace = scene.workload.trace
+    if trace is not None:
+        trace = msgspec.structs.replace(trace, path=Path(trace.path).name)
+        workload = msgspec.structs.replace(scene.workload, trace=trace)
+        scene = msgspec.structs.replace(scene, workload=workload)
+    return msgspec.to_builtins(scene)
 
 
 def compose_study(scene: SceneSpec, result: StudyResult) -> str:
@@ -55,7 +66,7 @@ def compose_study(scene: SceneSpec, result: StudyResult) -> str:
 
 
 def _compose_attainment(result: StudyResult) -> str:
-    shares = _average(result.compared, lambda m: m.summary.overall.attainment.value)
+    shares = _average(result.compared, _attain)
     if not shares:
         return "No max rate was bracketed: offer lower and higher rates."
     best = max(shares, key=lambda name: shares[name])
@@ -105,23 +116,33 @@ def _tabulate_comparison(scene: SceneSpec, result: StudyResult) -> NumberTable:
     for name in scene.policies:
         runs = [m for m in result.compared if m.point.policy == name]
         if runs:
-            rows.append((name, *_list_figures(runs)))
+            rows.append((name, *_list_figures(runs, _mean_misses(result, result.baseline))))
     title = "At " + ", ".join(map(tell_rate, rates))
     if result.baseline is not None:
         title += f", what {result.baseline} carries"
     header = (
-        "policy", "attainment", "shortest quarter", "longest quarter",
+        "policy", "attainment", "misses to baseline", "shortest quarter", "longest quarter",
         "TTFT mean", "TTFT p99", "TPOT p99", "cached",
     )  # fmt: skip
     return NumberTable(title, header, tuple(rows))
 
 
-def _list_figures(runs: Sequence[Measured]) -> tuple[str, ...]:
+def _mean_misses(result: StudyResult, policy: str | None) -> float | None:
+    return _mean([1 - _attain(m) for m in result.compared if m.point.policy == policy])
+
+
+def _attain(measured: Measured) -> float:
+    return measured.summary.overall.attainment.value
+
+
+def _list_figures(runs: Sequence[Measured], base_misses: float | None) -> tuple[str, ...]:
+    attainment = _mean([_attain(m) for m in runs]) or 0.0
     summaries = [m.summary for m in runs]
     ttft = [s.overall.latencies.ttft_s for s in summaries]
     tpot = [s.overall.latencies.tpot_s for s in summaries]
     return (
-        format_share(_mean([s.overall.attainment.value for s in summaries])),
+        format_share(attainment),
+        format_figure((1 - attainment) / base_misses) if base_misses else NOTHING,
         format_share(_mean([s.quartiles[0].attainment.value for s in summaries])),
         format_share(_mean([s.quartiles[-1].attainment.value for s in summaries])),
         format_duration(_mean([t.mean for t in ttft if t is not None])),

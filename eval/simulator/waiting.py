@@ -25,7 +25,7 @@ class WaitingTable:
         self._jobs: list[Job] = []
         self._rows: dict[int, int] = {}
         self._columns = _make_columns(FIRST_ROWS)
-        self._started = 0
+        self._started: dict[int, Job] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -33,12 +33,11 @@ class WaitingTable:
     @property
     def started(self) -> int:
         """How many prompts are half done."""
-        return self._started
+        return len(self._started)
 
     def list_started(self) -> list[Job]:
-        """The half-done prompts by arrival. O(rows)."""
-        found = (job for job in self._jobs if job.stage is Stage.STARTED)
-        return sorted(found, key=lambda job: job.index)
+        """The half-done prompts by arrival."""
+        return sorted(self._started.values(), key=lambda job: job.index)
 
     def job_at(self, row: int) -> Job:
         """The request of a row."""
@@ -76,7 +75,7 @@ class WaitingTable:
         """A request waits no longer; the last row takes its place."""
         row, last = self._rows.pop(job.index), len(self._jobs) - 1
         columns = self._columns
-        self._started -= int(columns.started[row])
+        self._started.pop(job.index, None)
         moved = self._jobs.pop()
         if row == last:
             return
@@ -89,13 +88,13 @@ class WaitingTable:
         """Its first chunk is computed."""
         self._columns.started[self._rows[job.index]] = True
         job.stage = Stage.STARTED
-        self._started += 1
+        self._started[job.index] = job
 
     def mark_waiting(self, job: Job) -> None:
         """What was computed of it is lost."""
         self._columns.started[self._rows[job.index]] = False
         job.stage = Stage.WAITING
-        self._started -= 1
+        del self._started[job.index]
 
     def mark_demoted(self, job: Job) -> None:
         """The order has given it up for now."""

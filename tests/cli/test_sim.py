@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,7 @@ def test_a_scene_ends_with_the_answer_and_all_of_it_as_json(tmp_path: Path) -> N
     assert "fcfs seed0: attains" in done.stderr
     found = json.loads((tmp_path / "all.json").read_bytes())
     assert len(found["measured"]) == 4
+    assert found["baseline"] == "fcfs"
     assert len(found["compared"]) == 2
     assert found["max_rates"]["budget"]["mean_rps"] > found["max_rates"]["fcfs"]["mean_rps"]
     assert found["compared"][0]["summary"]["quartiles"][3]["attainment"]["value"] <= 1
@@ -52,6 +55,25 @@ def test_decisions_are_written_and_replayed(tmp_path: Path) -> None:
     assert tampered.returncode == 1
     assert tampered.stdout.endswith("decisions, 1 differ\n")
     assert "order logged" in tampered.stderr
+
+
+def test_ctrl_c_writes_what_was_measured(tmp_path: Path) -> None:
+    rates = "grid.rates_rps=" + str([4 + 0.01 * n for n in range(90)])
+    argv = [*BANA, "sim", STEADY, "--set", rates, "--json", "part.json"]
+    process = subprocess.Popen(
+        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "attains" in line:
+            break
+    os.kill(process.pid, signal.SIGINT)
+    answer, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert answer.splitlines()[-1].startswith("Interrupted: only a part of the scene.")
+    found = json.loads((tmp_path / "part.json").read_bytes())
+    assert found["is_interrupted"]
+    assert 0 < len(found["measured"]) < 180
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(
     steps=st.lists(st.tuples(SHAPES, TIMES, st.integers(1, 12)), max_size=12),
     prior=st.sampled_from([None, SLOW, StepModel(0, 0, 0, 0, 0, 0)]),

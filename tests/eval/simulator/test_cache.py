@@ -115,7 +115,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.cache.count_unlocked(path) == unlocked
 
 
-CacheMachine.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=40)
+CacheMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 TestCache = CacheMachine.TestCase
 
 

@@ -60,7 +60,7 @@ ADMISSIONS = [None, "accept", "reject_infeasible"]
 LAST_S = 1000.0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     ASKS,
     engines(),

@@ -183,3 +183,19 @@ def test_waiting_is_that_of_an_m_d_1_queue(server: Any, ask: Make) -> None:
     seen = one.serve(asks).observed
     waits = [first_s(s) - s.due_s - service_s for s in seen]
     assert statistics.fmean(waits) == pytest.approx(service_s * rho / (2 * (1 - rho)), rel=0.05)
+
+
+def test_pages_for_one_prompt_are_not_taken_from_the_next_ones_prefix(
+    server: Any, ask: Make
+) -> None:
+    # Two prefixes lie idle, the one that is asked for again the longer. The long prompt needs more
+    # pages than are free: the other prefix has to go.
+    asks = [
+        ask(prompt=41, shared=40),
+        ask(due_s=1.0, prompt=40),
+        ask(due_s=2.0, prompt=64),
+        ask(due_s=2.0, prompt=42, shared=40),
+    ]
+    seen = server.but(kv_tokens=140).serve(asks).observed
+    assert [one.cached_tokens for one in seen] == [0, 0, 0, 40]
+    assert first_s(seen[3]) == pytest.approx(2.0 + 0.010 + 0.066)

@@ -59,7 +59,7 @@ def build_engine(page: int, chunk: int, running: int, kv_tokens: int) -> EngineS
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 @given(ASKS, PAGES, st.integers(1, 30), st.integers(1, 6), st.sampled_from(Steps))
 def test_with_a_prefix_cache_and_ample_kv(
     server: Any,
@@ -76,7 +76,7 @@ def test_with_a_prefix_cache_and_ample_kv(
     compare(server, made, offer_asks(made), engine, steps)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 @given(ASKS, PAGES, st.integers(1, 30), st.integers(110, 250), st.sampled_from(Steps))
 def test_with_scarce_kv_and_retraction(
     server: Any,
