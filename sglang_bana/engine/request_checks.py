@@ -94,12 +94,8 @@ def _check_sampling(sampling: Mapping[str, Any], vocabulary_tokens: int) -> None
     bias = sampling.get("logit_bias")
     for token, value in bias.items() if isinstance(bias, dict) else ():
         _check_most(f"logit_bias of {token}", value, MAX_BIAS)
-    penalty = sampling.get("repetition_penalty")
-    if isinstance(penalty, float) and 0 < penalty < MIN_REPETITION_PENALTY:
-        raise DeadlyRequestError(
-            f"repetition_penalty is {penalty}, allowed are at least {MIN_REPETITION_PENALTY}; "
-            "raise it"
-        )
+        _check_least(f"logit_bias of {token}", value, -MAX_BIAS)
+    _check_least("repetition_penalty", sampling.get("repetition_penalty"), MIN_REPETITION_PENALTY)
 
 
 def _check_ids(
@@ -117,6 +113,11 @@ def _check_ids(
 def _check_most(name: str, value: Any, most: float) -> None:
     if isinstance(value, int | float) and value > most:
         raise DeadlyRequestError(f"{name} is {value}, allowed are at most {most}; lower it")
+
+
+def _check_least(name: str, value: Any, least: float) -> None:
+    if isinstance(value, int | float) and value < least:
+        raise DeadlyRequestError(f"{name} is {value}, allowed are at least {least}; raise it")
 
 
 def _is_json(value: object) -> bool:

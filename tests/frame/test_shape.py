@@ -49,3 +49,10 @@ def test_every_package_explains_itself(folder: Path) -> None:
     readme = folder / "README.md"
     assert readme.exists()
     assert len(readme.read_text().splitlines()) <= MAX_README_LINES
+
+
+def test_real_servers_are_started_in_their_own_folders_only() -> None:
+    marked = {f for f in TESTS if "\npytestmark = [pytest.mark.engine" in f.read_text()}
+    assert {f.parent.name for f in marked} == {"engine", "chaos"}
+    folders = [f for name in ("engine", "chaos") for f in (ROOT / "tests" / name).glob("test_*.py")]
+    assert marked == set(folders)

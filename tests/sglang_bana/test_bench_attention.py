@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,24 +21,31 @@ with warnings.catch_warnings():
         BenchOptions,
         Clock,
         Measured,
+        main,
         run_attention_bench,
         time_pairs,
     )
     from sglang_bana.engine.bench_attention_grid import Extent, list_cases
 
-MODULE = "sglang_bana.engine.bench_attention"
+RunBench = Callable[..., int]
 
 
-def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", "-m", MODULE, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+@pytest.fixture
+def run_bench(monkeypatch: pytest.MonkeyPatch) -> RunBench:
+    """A function: command line in, exit status out."""
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["bench_attention", *arguments])
+        return main()
+
+    return run
 
 
-def test_a_quick_run_writes_figures_that_claim_nothing(tmp_path: Path) -> None:
+def test_a_quick_run_writes_figures_that_claim_nothing(run_bench: RunBench, tmp_path: Path) -> None:
     target = tmp_path / "attention.json"
-    done = run_module("--json", str(target), "--quick", "--seed", "3", "--clock", "cpu")
 
-    assert done.returncode == 0, done.stderr
+    assert run_bench("--json", str(target), "--quick", "--seed", "3", "--clock", "cpu") == 0
+
     report = msgspec.json.decode(target.read_bytes(), type=Measured)
     found = [report.settings[name] for name in ("seed", "extent", "clock")]
     assert found == [3, "quick", "cpu"]
@@ -51,11 +58,14 @@ def test_a_quick_run_writes_figures_that_claim_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["absent/attention.json", ""])
-def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path, folder: str) -> None:
-    done = run_module("--json", str(tmp_path / folder), "--quick")
-
-    assert done.returncode == 2
-    assert "name a file in an existing folder" in done.stderr
+def test_a_report_that_cannot_be_written_is_refused_at_once(
+    run_bench: RunBench, tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    assert run_bench("--json", str(tmp_path / folder), "--quick") == 2
+    said = capsys.readouterr().err
+    assert "name a file in an existing folder" in said
+    # Nothing was measured before.
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("options", [{"pairs": 4}, {"threads": 0}, {"seed": -1}])
