@@ -15,7 +15,7 @@ import pytest
 from sglang_bana.cluster.doctor import examine_device
 from sglang_bana.config import BanaConfig, LaunchConfig
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 
 
 def bana(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
