@@ -43,7 +43,8 @@ class Instance:
 
     `takes_work`: its last probe said ready; one that drains or pauses is up and says no. `trouble`:
     why it does not, in words. `is_denied`: it does not accept our key. `is_busy`: its scheduler
-    lives, and its HTTP is late. `was_probed`: some probe of it has ended, however.
+    lives, and its HTTP is late. `was_probed`: some probe of it has ended, however. `deaths_total`:
+    how often nobody listened any more where it had been up.
     """
 
     spec: UpstreamSpec
@@ -53,6 +54,7 @@ class Instance:
     report_s: float | None = None
     dispatched_total: int = 0
     failures_total: int = 0
+    deaths_total: int = 0
     is_bana: bool = False
     takes_work: bool = True
     trouble: str = ""
@@ -184,6 +186,7 @@ class InstanceBoard:
         instance.trouble = trouble
         if instance.state in (InstanceState.UP, InstanceState.SUSPECT):
             instance.failures_total += 1
+            instance.deaths_total += 1
             # Its next life has given no sign yet, however long it takes to start.
             instance.http_s = instance.report_s = None
             self._move(instance, InstanceState.DOWN)

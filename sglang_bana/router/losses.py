@@ -38,13 +38,22 @@ class Trail:
     losses: list[Loss] = dataclasses.field(default_factory=list)
     lost_at: set[str] = dataclasses.field(default_factory=set)
     left: str = ""
+    _left_alive: list[tuple[Instance, int]] = dataclasses.field(default_factory=list)
 
-    def note(self, loss: Loss, instance: str) -> None:
+    def note(self, loss: Loss, instance: Instance) -> None:
         """An attempt on `instance` has failed."""
         self.losses.append(loss)
-        self.left = instance
+        self.left = instance.name
+        if loss is Loss.MOVED:
+            self._left_alive.append((instance, instance.deaths_total))
         if loss not in _HARMLESS:
-            self.lost_at.add(instance)
+            self.lost_at.add(instance.name)
+
+    @property
+    def crashes(self) -> int:
+        """Instances that broke down over this request, also after it had left them as suspect."""
+        died_since = sum(i.deaths_total > deaths for i, deaths in self._left_alive)
+        return self.losses.count(Loss.CRASH) + died_since
 
     @property
     def proven(self) -> list[Loss]:
@@ -112,7 +121,7 @@ def explain_drain() -> ApiError:
 def judge_losses(trail: Trail, slack_s: float) -> None:
     """Return when the request may be sent once more; ApiError when it may not."""
     proven = trail.proven
-    if proven.count(Loss.CRASH) >= MAX_ATTEMPTS:
+    if trail.crashes >= MAX_ATTEMPTS:
         raise ApiError(
             502,
             "poison_request",

@@ -64,7 +64,7 @@ class Relay:
                 await self._attempt(flight, call, instance, delivery)
                 return
             except Lost as lost:
-                trail.note(lost.loss, instance.name)
+                trail.note(lost.loss, instance)
                 self._recall(flight)
                 judge_losses(trail, flight.retry_by_s - time.monotonic())
             finally:

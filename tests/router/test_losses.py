@@ -10,7 +10,7 @@ from sglang_bana.config import UpstreamSpec
 from sglang_bana.router.endpoints import find_endpoint
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Cut, Flight
-from sglang_bana.router.instances import Instance
+from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.keys import Grant
 from sglang_bana.router.losses import Loss, Lost, Trail, explain_failure, judge_losses
 
@@ -22,8 +22,25 @@ _ADDRESS = ConnectionKey("a", 1, False, True, None, None, None)
 def _trail(losses: list[Loss]) -> Trail:
     trail = Trail()
     for place, loss in enumerate(losses):
-        trail.note(loss, f"instance-{place}")
+        trail.note(loss, _instance(f"instance-{place}"))
     return trail
+
+
+def _instance(name: str) -> Instance:
+    return Instance(UpstreamSpec(name, f"http://{name}"), name)
+
+
+def test_an_instance_that_dies_after_it_was_left_has_broken_down() -> None:
+    board = InstanceBoard([UpstreamSpec("a", "http://a")], suspect_after_s=5.0)
+    left, trail = board.all()[0], Trail()
+    board.observe_ready(left, 0.0)
+    trail.note(MOVED, left)
+    trail.note(CRASH, _instance("b"))
+    judge_losses(trail, 1.0)
+    board.observe_refusal(left)
+    with pytest.raises(ApiError) as raised:
+        judge_losses(trail, 1.0)
+    assert raised.value.code == "poison_request"
 
 
 @pytest.mark.parametrize(
