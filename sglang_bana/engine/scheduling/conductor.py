@@ -73,6 +73,9 @@ class Conductor:
             req.bana = Standing(budget, next(self._sequences))
         self.room.seat(req.bana, self._list_present)
         self._measure(req)
+        if req.output_ids:
+            # It was retracted: its first token is out, so no deadline can give it up.
+            self.room.mark_started(req.bana.slot)
 
     def decide_admission(self, req: Any) -> AdmissionDecision:
         """Whether a request that has just been welcomed is taken in."""
