@@ -19,6 +19,7 @@ from bana.slo.limits import SloError
 from sglang_bana.config import InstanceSpec
 from sglang_bana.engine.scheduling.building import build_conductor
 from sglang_bana.engine.scheduling.conductor import Conductor
+from sglang_bana.engine.scheduling.outcome_streamer import OutcomeStreamer
 from sglang_bana.engine.scheduling.passes import PassInputs
 
 # A rank that heard nothing for this long is told the time again, so that budgets start right.
@@ -152,6 +153,10 @@ class BanaScheduler(Scheduler):
 
     def get_prefill_adder_class(self) -> type[PrefillAdder]:
         return super().get_prefill_adder_class() if self.conductor is None else OneChunkAdder
+
+    def get_output_streamer_class(self) -> Any:
+        reports = self.conductor is not None and self._spec.scheduling.report_outcome
+        return OutcomeStreamer if reports else super().get_output_streamer_class()
 
     def update_running_batch(self, batch: Any) -> Any:
         if self.conductor is not None and not batch.check_decode_mem():

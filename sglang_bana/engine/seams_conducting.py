@@ -58,6 +58,13 @@ CONDUCTING = (
         ),
     ),
     Seam(f"{_S}.get_prefill_adder_class", ("self",)),
+    Seam(f"{_S}.get_output_streamer_class", ("self",)),
+    Seam(f"{_S}.init_output_streamer", uses=("get_output_streamer_class",)),
+    Seam(
+        "sglang.srt.managers.scheduler_components.output_streamer:"
+        "SchedulerOutputStreamer.build_additional_customized_info",
+        ("self", "reqs"),
+    ),
     Seam(f"{_S}.update_running_batch", ("self", "batch"), uses=("check_decode_mem",)),
     Seam(f"{_S}.flush_cache", ("self", "empty_cache")),
     Seam(f"{_S}.run_batch", ("self", "batch")),

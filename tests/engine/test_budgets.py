@@ -119,7 +119,9 @@ def test_the_tokens_are_those_of_stock(
     environment: dict[str, str],
     expected: tuple[str, ...],
 ) -> None:
-    scheduling = SchedulingConfig(order=order, governor="tpot", decision_log_bytes=2**26)
+    scheduling = SchedulingConfig(
+        order=order, governor="tpot", decision_log_bytes=2**26, report_outcome=True
+    )
     options = {"engine": REPORTING, "scheduling": scheduling, "environment": environment}
     with start_instance(llama_fixture, *CHUNK, *arguments, **options) as instance:
         before = scheduling_of(instance, is_empty).classes["standard"].answered
@@ -129,6 +131,9 @@ def test_the_tokens_are_those_of_stock(
         assert {name: count for name in expected if not (count := seen.counts[name])} == {}
         assert (seen.counts["faults"], seen.started) == (0, 0)
         assert seen.classes["standard"].answered - before == len(TIGHT) + 1
+        told = instance.request("/generate", body_of(TIGHT[0]))["meta_info"]["bana"]
+        assert [(entry["slo_class"], entry["missed"]) for entry in told] == [("standard", [])]
+        assert set(told[0]["met"]) == {"ttft", "tpot"}
         abort_in_the_middle(instance)
         answered = instance.greedy_ids(prompt_of(LONG), NEW_TOKENS)
         assert answered == alone[LONG]
