@@ -41,6 +41,7 @@ def test_accept_takes_the_hopeless_too() -> None:
         (3.0, 4.0, 101.125, "infeasible"),
         # Not even an empty engine could.
         (8.0, 0.0, 100.0, "feasible"),
+        (8.0, 0.125, 100.0, "infeasible"),
         (8.125, 0.0, 100.0, "infeasible_alone"),
         # Past its deadline, but in time were it sent anew.
         (1.0, 0.0, 200.0, "infeasible"),
