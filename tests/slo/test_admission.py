@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bana.slo.admission import ADMISSION, AdmissionDecision, ArrivalView, Verdict
@@ -84,6 +84,7 @@ def test_the_time_to_come_again_is_bounded(view: ArrivalView, retry_after_s: flo
     assert decision.retry_after_s == retry_after_s
 
 
+@settings(deadline=None)
 @given(EIGHTHS, EIGHTHS, EIGHTHS, st.sampled_from([1.0, 2.0, 4.0]))
 def test_who_comes_again_when_told_finds_room(
     service_s: float, spare_s: float, late_s: float, inflation: float

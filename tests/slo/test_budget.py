@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bana.slo.budget import Budget, BudgetOutcome, Limit, judge_budget, read_budget
@@ -128,6 +128,7 @@ def test_half_a_promise_is_refused(whole: dict[str, object], word: str) -> None:
 JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted({**LOCAL, **REMOTE})), JSON), st.booleans())
 def test_whatever_comes_is_refused_or_of_sane_size(
     changed: dict[str, object], is_local: bool
@@ -167,6 +168,7 @@ def test_an_answer_is_judged_by_its_budget(
     assert judged.is_met == (not outcome.missed)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e7), st.floats(1e-3, 100), st.floats(0, 200))
 def test_slack_is_negative_exactly_when_ttft_is_missed(
     arrival_s: float, ttft_s: float, waited_s: float
