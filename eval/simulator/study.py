@@ -73,7 +73,7 @@ class Study:
             for policy in self._scene.policies:
                 for rate_rps in self._list_rates(policy, segment):
                     point = Point(policy, segment, rate_rps)
-                    self._measured.append(self._measure(point, Detail.ENDS))
+                    self._measure(point, Detail.ENDS, self._measured)
 
     def _list_rates(self, policy: str, segment: Segment) -> Iterator[float | None]:
         grid = self._scene.grid
@@ -101,14 +101,14 @@ class Study:
                 rate_rps = self._find_max_rate(baseline, segment, None).rps
             for policy in self._scene.policies:
                 point = Point(policy, segment, rate_rps)
-                self._compared.append(self._measure(point, Detail.TOKENS))
+                self._measure(point, Detail.TOKENS, self._compared)
 
-    def _measure(self, point: Point, detail: Detail) -> Measured:
+    def _measure(self, point: Point, detail: Detail, kept: list[Measured]) -> None:
         measured = self._runner.measure(point, detail)
+        kept.append(measured)
         attainment = tell_share(measured.summary.overall.attainment.value)
         rate = tell_rate(measured.summary.offered_rps)
         self._say(f"{point.policy} {point.segment.label}: attains {attainment} at {rate}")
-        return measured
 
     def _select(self, policy: str, segment: Segment) -> list[Measured]:
         wanted = (policy, segment)
