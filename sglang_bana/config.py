@@ -122,15 +122,15 @@ class SloConfig(Section, frozen=True):
 class LimitsConfig(Section, frozen=True):
     """Bounds of the front door. Past `max_requests` in flight the answer is a prompt 429.
 
-    An instance gets at most `max_requests_per_instance` of them at a time; the others wait in the
-    front door for the first that has room. Those that come right after its start wait up to
-    `start_wait_s` for what the instances say of themselves. Past `max_connections`, or what the
-    files that the process may open allow, the answer is a 503. A body may stand still for
-    `body_timeout_s` and take `stall_timeout_s` in all.
+    An instance gets at most `max_unanswered_per_instance` of them that it has not begun to answer;
+    the others wait in the front door for the first that has room. Those that come right after its
+    start wait up to `start_wait_s` for what the instances say of themselves. Past `max_connections`
+    or what the files that the process may open allow, the answer is a 503. A body may stand still
+    for `body_timeout_s` and take `stall_timeout_s` in all.
     """
 
     max_requests: Count = 4096
-    max_requests_per_instance: Count = 1024
+    max_unanswered_per_instance: Count = 1024
     max_connections: Count = 16_384
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**31)] = 64 * 2**20
     start_wait_s: Seconds = 2.0

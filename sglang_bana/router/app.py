@@ -233,13 +233,9 @@ class FrontDoor:
         )
 
     def _follow(self, instance: Instance, old: InstanceState) -> None:
-        """An instance changed its state: move its waiting requests, forget what it held."""
+        """An instance changed its state: forget what it held, once it is gone."""
         self.metrics.set_state(instance)
         _LOG.info("instance %s: %s -> %s", instance.name, old, instance.state)
-        if instance.state in (InstanceState.SUSPECT, InstanceState.UP) and self.board.usable():
-            # With nobody else to go to, requests are better off waiting for it to come back.
-            for silent in self.board.silent():
-                self.flights.move_waiting(silent.name, time.monotonic())
         if instance.state is InstanceState.DOWN:
             self.flights.lose_waiting(instance.name)
             self._dispatcher.forget_instance(instance.name)

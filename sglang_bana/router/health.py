@@ -88,7 +88,14 @@ class Health:
             if held_up_s > HELD_UP_S:
                 self._board.excuse_silence(held_up_s, now_s)
             self._board.judge_silence(now_s)
+            self._empty_silent(now_s)
             self._flights.sweep(now_s)
+
+    def _empty_silent(self, now_s: float) -> None:
+        """With nobody else to go to, requests are better off waiting for a suspect to come back."""
+        for silent in self._board.silent():
+            if self._board.has_lively(now_s):
+                self._flights.move_waiting(silent.name, now_s)
 
     async def _probe_for_ever(self, instance: Instance) -> None:
         while True:

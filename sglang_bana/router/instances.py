@@ -140,6 +140,14 @@ class InstanceBoard:
         alive = (InstanceState.UP, InstanceState.SUSPECT)
         return any(i.state in alive for i in self._instances.values())
 
+    def has_lively(self, now_s: float) -> bool:
+        """Whether any may get new work that was heard lately enough not to fall silent as well.
+
+        What stops one often stops several, and the watch sees one of them first.
+        """
+        limit_s = self._suspect_after_s / 2
+        return any(i.hear(now_s, limit_s) is not Hearing.SILENT for i in self.usable())
+
     def silent(self) -> list[Instance]:
         """The instances under suspicion."""
         return [i for i in self._instances.values() if i.state is InstanceState.SUSPECT]

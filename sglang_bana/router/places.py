@@ -1,8 +1,9 @@
 """Which instance a request goes to, and the wait for one that has room.
 
 Thousands of requests in one instant make an instance's HTTP late, and overflow the queue of
-connections that its kernel keeps, so each holds at most `max_requests_per_instance`. The others
-wait here, the oldest first, and go to whichever has room first.
+connections that its kernel keeps, so each holds at most `max_unanswered_per_instance` that it has
+not begun to answer. The others wait here, the oldest first, and go to whichever has room first.
+How many streams run at an instance is its own affair.
 
 seek ──▶ has room ──▶ seated ──free──▶ the next one that fits
   └───▶ all full ───▶ waiting ──▲        └ cut (drain, abort), or past its first-byte deadline
@@ -49,12 +50,13 @@ class Places:
         self._dispatcher = dispatcher
         self._limits = limits
         self._known_by_s = time.monotonic() + limits.start_wait_s
+        self._seated: dict[Flight, Instance] = {}
         self._taken: Counter[str] = Counter()
         self._waiting: list[Seeker] = []
         board.listen(self._follow)
 
     async def take(self, flight: Flight, call: Call, trail: Trail) -> Instance:
-        """A place for the next attempt, to be given back with `free`; ApiError without one."""
+        """Where the next attempt goes, until `free`; ApiError without any place."""
         began_s = time.monotonic()
         while True:
             if flight.cut is Cut.DRAIN or (trail.losses and self._left_s(flight) < 0):
@@ -67,10 +69,12 @@ class Places:
                     raise
             await asyncio.sleep(POLL_S)
 
-    def free(self, instance: Instance) -> None:
-        """The attempt there has ended, however."""
-        self._taken[instance.name] -= 1
-        self._serve()
+    def free(self, flight: Flight) -> None:
+        """Its attempt is being answered, or has ended however; may be said again."""
+        instance = self._seated.pop(flight, None)
+        if instance is not None:
+            self._taken[instance.name] -= 1
+            self._serve()
 
     def _left_s(self, flight: Flight) -> float:
         """For how long its client may still wait for a first byte."""
@@ -107,8 +111,8 @@ class Places:
         """It waits no longer, whatever it may have been given in this very moment."""
         if seeker in self._waiting:
             self._waiting.remove(seeker)
-        elif not seeker.seat.cancelled() and seeker.seat.exception() is None:
-            self.free(seeker.seat.result())
+        else:
+            self.free(seeker.flight)
 
     def _follow(self, _: Instance, __: InstanceState) -> None:
         self._serve()
@@ -140,6 +144,7 @@ class Places:
         """Take a place for it now; None while everybody that it could go to is full."""
         instance = self._choose(seeker)
         if instance is not None:
+            self._seated[seeker.flight] = instance
             self._taken[instance.name] += 1
         return instance
 
@@ -182,7 +187,7 @@ class Places:
         """Whether it is up and has room."""
         taken = self._taken[instance.name]
         is_up = instance.state is InstanceState.UP
-        return is_up and taken < self._limits.max_requests_per_instance
+        return is_up and taken < self._limits.max_unanswered_per_instance
 
     def _list_free(self, excluded: Container[str] = ()) -> list[Instance]:
         return [i for i in self._board.usable(excluded) if self._may_go(i)]

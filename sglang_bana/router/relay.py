@@ -68,7 +68,7 @@ class Relay:
                 self._recall(flight)
                 judge_losses(trail, flight.retry_by_s - time.monotonic())
             finally:
-                self._places.free(instance)
+                self._places.free(flight)
             self._metrics.retries.labels(trail.losses[-1]).inc()
 
     def _recall(self, flight: Flight) -> None:
@@ -198,6 +198,7 @@ class Relay:
         now_s = time.monotonic()
         flight.answered_s = flight.touched_s = now_s
         self._ledger.mark_answered(flight.rid)
+        self._places.free(flight)
         if flight.slo is not None:
             seconds = now_s - flight.arrival_s
             self._metrics.first_byte.labels(flight.slo.slo_class).observe(seconds)

@@ -166,6 +166,20 @@ def test_nobody_hears_of_one_suspect_before_all_are_judged() -> None:
     assert seen == [[], []]
 
 
+def test_whoever_is_about_to_fall_silent_is_not_lively() -> None:
+    board = _two()
+    first, second = board.all()
+    assert board.has_lively(100.0)
+    for instance in (first, second):
+        board.observe_life(instance, 104.0)
+    board.observe_report(second, 102.0)
+    board.judge_silence(105.5)
+    assert [first.state, second.state] == [SUSPECT, UP]
+    assert not board.has_lively(105.5)
+    board.observe_report(second, 106.0)
+    assert board.has_lively(106.0)
+
+
 def test_what_is_known_and_alive() -> None:
     board = _two()
     first, second = board.all()

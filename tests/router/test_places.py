@@ -21,6 +21,7 @@ from sglang_bana.router.body import Shape
 from sglang_bana.router.call import Call
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import find_endpoint
+from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Flight
 from sglang_bana.router.instances import InstanceBoard
 from sglang_bana.router.keys import Grant
@@ -187,7 +188,7 @@ def _list_seekers(earlier: Sequence[Seeker] = ()) -> list[Seeker]:
 
 def test_a_full_instance_gets_the_oldest_once_it_has_room(door: Door) -> None:
     async def run() -> None:
-        limits = {"max_requests_per_instance": 2}
+        limits = {"max_unanswered_per_instance": 2}
         # Other tests of this process may still hold theirs.
         earlier = _list_seekers()
         async with door(StubSettings(name="a", fault=Fault.HANG), limits=limits) as front:
@@ -218,39 +219,39 @@ def test_a_full_instance_gets_the_oldest_once_it_has_room(door: Door) -> None:
     asyncio.run(run())
 
 
-def _place(now_s: float) -> tuple[Places, Flight, Call]:
-    """A cluster of one place, and a request."""
+def _place(now_s: float) -> tuple[Places, Call, Flight, Flight]:
+    """A cluster of one place, and two requests alike."""
     board = InstanceBoard([UpstreamSpec("a", "http://a")], suspect_after_s=5.0)
     board.observe_ready(board.all()[0], now_s)
     dispatcher = Dispatcher(RoutingConfig(), board, LoadLedger(), RouterMetrics())
     endpoint = find_endpoint("/generate")
     assert endpoint is not None
     call = Call(endpoint, "POST", "/generate", {}, None, None, Shape(), b"")
-    limits = LimitsConfig(max_requests_per_instance=1)
-    flight = Flight("id", endpoint, Grant(), now_s, now_s)
-    return Places(board, dispatcher, limits), flight, call
+    limits = LimitsConfig(max_unanswered_per_instance=1, first_byte_timeout_s=10.0)
+    first, second = (Flight(name, endpoint, Grant(), now_s, now_s) for name in "ab")
+    return Places(board, dispatcher, limits), call, first, second
 
 
 def test_who_leaves_in_the_moment_of_getting_a_place_gives_it_back() -> None:
     async def run() -> None:
-        places, flight, call = _place(time.monotonic())
-        async with asyncio.timeout(20):
-            instance = await places.take(flight, call, Trail())
-            waiting = asyncio.create_task(places.take(flight, call, Trail()))
+        places, call, first, second = _place(time.monotonic())
+        async with asyncio.timeout(8):
+            instance = await places.take(first, call, Trail())
+            waiting = asyncio.create_task(places.take(second, call, Trail()))
             await asyncio.sleep(0.05)
-            assert flight.is_waiting
-            places.free(instance)
+            assert second.is_waiting
+            places.free(first)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            assert await places.take(flight, call, Trail()) is instance
+            assert await places.take(second, call, Trail()) is instance
 
     asyncio.run(run())
 
 
 def test_those_that_wait_are_told_when_the_front_door_closes(door: Door) -> None:
     async def run() -> None:
-        limits = {"max_requests_per_instance": 1, "drain_timeout_s": 0.2}
+        limits = {"max_unanswered_per_instance": 1, "drain_timeout_s": 0.2}
         async with door(StubSettings(name="a", fault=Fault.HANG), limits=limits) as front:
             posting = await _fill(front, 3)
             await front.wait_until(lambda: _numbers(front) == [0])
@@ -260,17 +261,48 @@ def test_those_that_wait_are_told_when_the_front_door_closes(door: Door) -> None
     asyncio.run(run())
 
 
-def test_nobody_waits_for_a_place_longer_than_for_an_answer(door: Door) -> None:
+def test_nobody_waits_for_a_place_longer_than_for_an_answer() -> None:
     async def run() -> None:
-        limits = {"max_requests_per_instance": 1, "first_byte_timeout_s": 2.0}
-        long = StubSettings(name="a", chunks=4, chunk_interval_s=2.0)
+        places, call, first, second = _place(time.monotonic())
+        second.arrival_s -= 9.9
+        async with asyncio.timeout(8):
+            await places.take(first, call, Trail())
+            with pytest.raises(ApiError) as refused:
+                await places.take(second, call, Trail())
+        assert (refused.value.status, refused.value.code) == (504, "first_byte_timeout")
+        assert not second.is_waiting
+
+    asyncio.run(run())
+
+
+def test_a_place_given_back_twice_is_one_place() -> None:
+    async def run() -> None:
+        places, call, first, second = _place(time.monotonic())
+        third = Flight("c", first.endpoint, Grant(), first.arrival_s, first.arrival_s)
+        async with asyncio.timeout(8):
+            await places.take(first, call, Trail())
+            places.free(first)
+            places.free(first)
+            await places.take(second, call, Trail())
+            waiting = asyncio.create_task(places.take(third, call, Trail()))
+            await asyncio.sleep(0.05)
+            assert third.is_waiting
+            places.free(second)
+            await waiting
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_has_begun_holds_no_place(door: Door) -> None:
+    async def run() -> None:
+        limits = {"max_unanswered_per_instance": 1}
+        long = StubSettings(name="a", chunks=3, chunk_interval_s=3600.0)
         async with door(long, limits=limits) as front:
-            posting = asyncio.create_task(front.post(CHAT, {**HELLO, "stream": True}))
-            await front.wait_until(lambda: front.seen(CHAT))
-            late = await front.post(CHAT, HELLO)
-            assert (late.status, late.code) == (504, "first_byte_timeout")
-            assert (await posting).status == 200
-            assert len(front.seen(CHAT)) == 1
+            body = {**HELLO, "stream": True}
+            streams = [asyncio.create_task(front.post(CHAT, body)) for _ in range(2)]
+            await front.wait_until(lambda: len(front.seen(CHAT)) == 2)
+            for stream in streams:
+                stream.cancel()
 
     asyncio.run(run())
 
@@ -278,7 +310,7 @@ def test_nobody_waits_for_a_place_longer_than_for_an_answer(door: Door) -> None:
 def test_moved_requests_keep_the_bound_and_their_turn(door: Door, tmp_path: Path) -> None:
     async def run() -> None:
         pair = _pair(tmp_path, fault=Fault.HANG)
-        limits = {"max_requests_per_instance": 2}
+        limits = {"max_unanswered_per_instance": 2}
         config = {"supervisor": RULES, "routing": {"policy": "round_robin"}, "limits": limits}
         async with door(*pair, **config) as front:
             posting = await _fill(front, 6)
@@ -303,7 +335,7 @@ def test_those_that_wait_are_refused_once_nobody_lives(
 ) -> None:
     async def run() -> None:
         (stub,) = stub_processes(StubSettings(name="a", fault=Fault.HANG))
-        limits = {"max_requests_per_instance": 1}
+        limits = {"max_unanswered_per_instance": 1}
         async with door_process([("a", stub.url)], limits=limits) as front:
             posting = [asyncio.create_task(front.post(CHAT, HELLO)) for _ in range(3)]
 
