@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import msgspec
 import pytest
+
+from sglang_bana.cluster.control import ask_front_door, find_live_run
 
 START_DEADLINE_S = 240.0
 GONE_DEADLINE_S = 60.0
@@ -53,6 +56,14 @@ class RunningCluster:
         # 1 says that something is down, which a test may well have brought about.
         assert done.returncode in (0, 1), done.stderr
         return dict(json.loads(done.stdout))
+
+    def front_door(self) -> dict[str, Any]:
+        """What the front door says of itself and its instances; empty while it does not answer.
+
+        Asked here: `status` starts a process, whose CPU time a loop takes from what it waits for.
+        """
+        said = ask_front_door(find_live_run(str(self.run_dir), {}))
+        return {} if said is None else dict(msgspec.to_builtins(said))
 
     def survivors(self) -> dict[int, str]:
         """Every living process that was started by this cluster, the launcher included."""

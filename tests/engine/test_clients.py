@@ -121,7 +121,7 @@ def test_a_token_that_the_model_lacks_is_refused_and_ends_no_instance(cluster, c
     assert set(answer) == {"error"}
     assert {"type", "code", "message", "param"} <= set(answer["error"])
     assert "no token of this model" in answer["error"]["message"]
-    states = {i["name"]: i["state"] for i in cluster.status()["front_door"]["instances"]}
+    states = {i["name"]: i["state"] for i in cluster.front_door()["instances"]}
     assert states == dict.fromkeys(INSTANCES, "up")
     assert len(cluster.greedy_ids([5, 6, 7], 2)) == 2
     assert [cluster.pid_of(name) for name in INSTANCES] == pids
@@ -191,7 +191,7 @@ def test_bench_serving_offers_what_bana_exports(
 
 
 def test_scheduler_process_itself_says_what_runs(cluster) -> None:
-    instances = cluster.status()["front_door"]["instances"]
+    instances = cluster.front_door()["instances"]
     assert [i["state"] for i in instances] == ["up", "up"]
     for instance in instances:
         assert instance["proof"]["scheduler_class"].endswith("BanaScheduler")
@@ -202,7 +202,7 @@ def test_scheduler_process_itself_says_what_runs(cluster) -> None:
 def test_both_instances_get_work(cluster) -> None:
     for turn in range(6):
         cluster.greedy_ids([100 + turn, 200, 300], 2)
-    counts = [i["dispatched_total"] for i in cluster.status()["front_door"]["instances"]]
+    counts = [i["dispatched_total"] for i in cluster.front_door()["instances"]]
     assert all(count > 0 for count in counts)
 
 
