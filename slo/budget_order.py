@@ -15,7 +15,15 @@ import msgspec
 import numpy as np
 
 from bana.slo.heads import pick_head
-from bana.slo.waiting import Flags, Integers, OrderPlan, QueueColumns, QueueView
+from bana.slo.waiting import (
+    DEMOTED,
+    DEMOTED_SHARE,
+    Flags,
+    Integers,
+    OrderPlan,
+    QueueColumns,
+    QueueView,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +85,9 @@ def _pick_back(queue: QueueColumns, given_up: Flags, count: int) -> Integers:
 def _name_reasons(
     queue: QueueColumns, front: Integers, back: Integers, leaders: int
 ) -> tuple[str, ...]:
-    leading = "demoted_share" if front.size else "demoted"
+    leading = DEMOTED_SHARE if front.size else DEMOTED
     kept = ["restored" if was else "deadline" for was in queue.demoted[front].tolist()]
-    return (*(leading,) * len(back[:leaders]), *kept, *("demoted",) * len(back[leaders:]))
+    return (*(leading,) * len(back[:leaders]), *kept, *(DEMOTED,) * len(back[leaders:]))
 
 
 def _join(first: Integers, then: Integers, last: Integers, count: int) -> tuple[int, ...]:

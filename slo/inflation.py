@@ -22,16 +22,16 @@ class LoadOptions:
 
     Chunks fade with a time constant of `memory_chunks`; one chunk counts as at most `surge` times
     the present inflation, so that a stall is not a load. The demoted share is that of the last
-    `window_tokens` admitted prompt tokens, of at most `window_requests` requests.
+    `window_tokens` prompt tokens, in at most `window_portions` portions.
     """
 
     memory_chunks: Annotated[float, msgspec.Meta(ge=1, le=100_000)] = 32.0
     surge: Annotated[float, msgspec.Meta(ge=1.1, le=100)] = 4.0
     window_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**40)] = 65_536
-    window_requests: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1024
+    window_portions: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1024
 
 
-class _Admitted(msgspec.Struct, frozen=True):
+class _Portion(msgspec.Struct, frozen=True):
     tokens: int
     demoted_tokens: int
 
@@ -43,7 +43,7 @@ class LoadTracker:
         self._options = options or LoadOptions()
         self._wall_s = 0.0
         self._alone_s = 0.0
-        self._admitted: deque[_Admitted] = deque()
+        self._portions: deque[_Portion] = deque()
         self._tokens = 0
         self._demoted_tokens = 0
 
@@ -54,7 +54,7 @@ class LoadTracker:
 
     @property
     def demoted_share(self) -> float:
-        """The share of recently admitted prompt tokens that belonged to demoted requests."""
+        """The share of recently computed prompt tokens that belonged to lost requests."""
         return self._demoted_tokens / self._tokens if self._tokens else 0.0
 
     def observe_chunk(self, wall_s: float, alone_s: float) -> None:
@@ -74,13 +74,13 @@ class LoadTracker:
         """The engine ran dry: nothing shares its time with the next prompt."""
         self._wall_s = self._alone_s = 0.0
 
-    def observe_admission(self, prompt_tokens: int, demoted_tokens: int) -> None:
-        """Count admitted prompt tokens, `demoted_tokens` of them of demoted requests."""
-        self._admitted.append(_Admitted(prompt_tokens, demoted_tokens))
+    def observe_portion(self, prompt_tokens: int, demoted_tokens: int) -> None:
+        """Count what a step computes of one prompt, `demoted_tokens` of it for a lost request."""
+        self._portions.append(_Portion(prompt_tokens, demoted_tokens))
         self._tokens += prompt_tokens
         self._demoted_tokens += demoted_tokens
-        while len(self._admitted) > self._options.window_requests or self._is_oldest_spare():
-            oldest = self._admitted.popleft()
+        while len(self._portions) > self._options.window_portions or self._is_oldest_spare():
+            oldest = self._portions.popleft()
             self._tokens -= oldest.tokens
             self._demoted_tokens -= oldest.demoted_tokens
 
@@ -93,8 +93,8 @@ class LoadTracker:
         )
 
     def _is_oldest_spare(self) -> bool:
-        """Whether the window is covered without its oldest admission."""
-        return self._tokens - self._admitted[0].tokens >= self._options.window_tokens
+        """Whether the window is covered without its oldest portion."""
+        return self._tokens - self._portions[0].tokens >= self._options.window_tokens
 
 
 def estimate_inflation(model: StepModel, chunk: StepShape, batch: StepShape) -> float:

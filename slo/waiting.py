@@ -11,6 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+# Reasons of a request that was given up: nothing else waits, or its share is not used up.
+DEMOTED = "demoted"
+DEMOTED_SHARE = "demoted_share"
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -43,8 +47,8 @@ class EngineLoad(msgspec.Struct, frozen=True):
 
     `inflation` is the wall time of recent prefill work over the time it would take alone, at
     least 1; `full_inflation` the same with the instance nearly full. `demoted_share` is the share
-    of recently admitted prompt tokens that belonged to requests then demoted, 0 to 1: those that
-    ran because they were feasible again do not count.
+    of recently computed prompt tokens whose plan had their request among its `lost_rows`, 0 to 1:
+    those that ran because they were feasible again do not count.
     """
 
     inflation: float = 1.0
@@ -69,3 +73,15 @@ class OrderPlan(msgspec.Struct, frozen=True):
     head: tuple[int, ...]
     reasons: tuple[str, ...]
     demote: tuple[int, ...] = ()
+
+    @property
+    def lost_rows(self) -> frozenset[int]:
+        """The rows of the head that run although they can no longer keep their deadline."""
+        pairs = zip(self.head, self.reasons, strict=True)
+        return frozenset(row for row, reason in pairs if reason in (DEMOTED, DEMOTED_SHARE))
+
+    @property
+    def passed_over(self) -> int | None:
+        """The first row where it is there for its share only: without room, the next ones run."""
+        leads = bool(self.reasons) and self.reasons[0] == DEMOTED_SHARE
+        return self.head[0] if leads else None

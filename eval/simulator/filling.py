@@ -2,7 +2,8 @@
 
 order ──▶ head ──▶ candidates ──▶ governor: how many tokens ──▶ portions
              │ an unstarted one that finds no KV, no place, or too many half done stops all
-             ▼ unstarted ones behind it; half-done ones go on, so that room comes back
+             ▼ unstarted ones behind it, but for a lost one that leads for its share;
+               half-done ones go on, so that room comes back
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Filler:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._lost: frozenset[int] = frozenset()
+        self._passed_over: Job | None = None
 
     def list_candidates(self, now_s: float) -> list[Job]:
         """The prompts that could run now, best first, as far as one step can take them.
@@ -56,7 +59,9 @@ class Filler:
             return started
         queue = machine.waiting.choose_columns(started)
         view = QueueView(queue, machine.load.load(), len(started))
-        return [started[row] for row in machine.decider.decide_order(view, now_s).head]
+        plan = machine.decider.decide_order(view, now_s)
+        self._lost |= {started[row].index for row in plan.lost_rows}
+        return [started[row] for row in plan.head]
 
     def fill(self, candidates: Sequence[Job], tokens: int) -> list[Portion]:
         """Begin the portions of a step of `tokens`; their KV pages are taken."""
@@ -69,9 +74,11 @@ class Filler:
                 continue
             portion = self._cut(job, tokens)
             if portion is None or not self._can_take(portion, half_done, pages):
-                is_stopped = is_stopped or is_new
+                is_stopped = is_stopped or (is_new and job is not self._passed_over)
                 continue
             self._start(job)
+            lost_tokens = portion.tokens if job.index in self._lost else 0
+            self._machine.load.observe_portion(portion.tokens, lost_tokens)
             half_done += int(is_new) - int(portion.is_last)
             pages += self._count_pages(portion)
             tokens -= portion.tokens
@@ -86,6 +93,9 @@ class Filler:
         view = QueueView(waiting.columns(), machine.load.load(), machine.spec.head_rows)
         plan = machine.decider.decide_order(view, now_s)
         self._demote(plan, now_s)
+        self._lost = frozenset(waiting.job_at(row).index for row in plan.lost_rows)
+        row = plan.passed_over
+        self._passed_over = None if row is None else waiting.job_at(row)
         head = map(waiting.job_at, plan.head)
         if machine.spec.overtaking is Overtaking.BETWEEN_CHUNKS:
             return head
@@ -104,8 +114,9 @@ class Filler:
         is_stopped = False
         for job in head:
             if job.stage is Stage.WAITING:
-                is_stopped = is_stopped or not room.admit(job)
-                if is_stopped:
+                has_room = not is_stopped and room.admit(job)
+                is_stopped = is_stopped or not (has_room or job is self._passed_over)
+                if not has_room:
                     continue
             yield job
             tokens -= job.remaining
@@ -142,8 +153,6 @@ class Filler:
         machine = self._machine
         machine.kv.start(job)
         machine.waiting.mark_started(job)
-        admitted = job.target - job.done
-        machine.load.observe_admission(admitted, admitted if job.demoted else 0)
 
 
 class _Room:

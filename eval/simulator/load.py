@@ -27,9 +27,9 @@ class LoadMeter:
         """The load now."""
         return self._tracker.estimate_load(self._belief.model, self._chunk, self._full)
 
-    def observe_admission(self, prompt_tokens: int, demoted_tokens: int) -> None:
-        """So many tokens of a prompt were taken into the batch."""
-        self._tracker.observe_admission(prompt_tokens, demoted_tokens)
+    def observe_portion(self, prompt_tokens: int, demoted_tokens: int) -> None:
+        """So many tokens of one prompt are computed next."""
+        self._tracker.observe_portion(prompt_tokens, demoted_tokens)
 
     def observe_chunk(self, shape: StepShape, step_s: float) -> None:
         """A step with prompt work took `step_s`."""

@@ -88,10 +88,19 @@ def test_a_new_guest_inherits_no_mark() -> None:
     for sequence in range(1, FIRST_SLOTS + 1):
         guest = stand(sequence)
         room.seat(guest, list)
-        assert not (guest.slot == slot and room.is_demoted(slot))
+        rows = room.view(np.array([guest.slot]), MODEL, CHUNK_TOKENS)
+        assert (rows.started.tolist(), rows.demoted.tolist()) == ([False], [False])
+    assert guest.slot == slot
+
+
+def test_whoever_begins_stays_demoted() -> None:
+    room = WaitingRoom()
+    guest = stand(0)
+    room.seat(guest, list)
+    room.demote(np.array([guest.slot]))
     room.mark_started(guest.slot)
     rows = room.view(np.array([guest.slot]), MODEL, CHUNK_TOKENS)
-    assert (rows.started.tolist(), rows.demoted.tolist()) == ([True], [False])
+    assert (rows.started.tolist(), rows.demoted.tolist()) == ([True], [True])
     room.mark_fresh(guest.slot)
     assert not room.view(np.array([guest.slot]), MODEL, CHUNK_TOKENS).started.any()
 

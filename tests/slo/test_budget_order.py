@@ -120,6 +120,18 @@ def test_a_demoted_request_leads_until_the_share_is_used_up() -> None:
     assert _decide(rows, head_rows=1, demoted_share=0.1).reasons == ("demoted_share",)
 
 
+def test_a_plan_tells_who_runs_although_lost() -> None:
+    rows = [Row(0), Row(1, deadline_s=-1.0, demoted=True), Row(2, deadline_s=9.0, demoted=True)]
+    leading = _decide(rows, demoted_share=0.1)
+    assert leading.reasons == ("demoted_share", "restored", "deadline")
+    assert (leading.lost_rows, leading.passed_over) == ({1}, 1)
+    spent = _decide(rows, load=EngineLoad(demoted_share=0.1), demoted_share=0.1)
+    assert (spent.lost_rows, spent.passed_over) == ({1}, None)
+    # Where nothing else waits there is nobody to go on instead.
+    alone = _decide(rows[1:2], demoted_share=0.1)
+    assert (alone.reasons, alone.lost_rows, alone.passed_over) == (("demoted",), {0}, None)
+
+
 def test_who_is_demoted_now_may_lead_at_once() -> None:
     rows = [Row(0), Row(1, deadline_s=0.5)]
     plan = _decide(rows, demoted_share=0.1)

@@ -94,8 +94,8 @@ def test_a_full_instance_decodes_a_full_batch_between_chunks() -> None:
 def test_the_load_holds_all_three() -> None:
     tracker = LoadTracker()
     tracker.observe_chunk(0.3, 0.1)
-    tracker.observe_admission(300, 0)
-    tracker.observe_admission(100, 100)
+    tracker.observe_portion(300, 0)
+    tracker.observe_portion(100, 100)
     load = tracker.estimate_load(MODEL, CHUNK, FULL)
     assert load.inflation == pytest.approx(3.0)
     assert load.full_inflation == pytest.approx(2.0)
@@ -104,30 +104,30 @@ def test_the_load_holds_all_three() -> None:
 
 def test_the_share_is_that_of_the_window() -> None:
     tracker = LoadTracker(LoadOptions(window_tokens=1000))
-    tracker.observe_admission(500, 500)
-    tracker.observe_admission(500, 0)
+    tracker.observe_portion(500, 500)
+    tracker.observe_portion(500, 0)
     assert tracker.demoted_share == pytest.approx(0.5)
-    tracker.observe_admission(250, 0)
+    tracker.observe_portion(250, 0)
     assert tracker.demoted_share == pytest.approx(0.4)
-    tracker.observe_admission(250, 0)
+    tracker.observe_portion(250, 0)
     assert tracker.demoted_share == 0.0
 
 
 @given(
     admissions=st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60),
     window_tokens=st.integers(1, 200),
-    window_requests=st.integers(1, 20),
+    window_portions=st.integers(1, 20),
 )
 def test_the_share_agrees_with_a_recount(
-    admissions: list[tuple[int, bool]], window_tokens: int, window_requests: int
+    admissions: list[tuple[int, bool]], window_tokens: int, window_portions: int
 ) -> None:
-    options = LoadOptions(window_tokens=window_tokens, window_requests=window_requests)
+    options = LoadOptions(window_tokens=window_tokens, window_portions=window_portions)
     tracker = LoadTracker(options)
     for tokens, is_demoted in admissions:
-        tracker.observe_admission(tokens, tokens * is_demoted)
+        tracker.observe_portion(tokens, tokens * is_demoted)
     kept: list[tuple[int, bool]] = []
     for tokens, is_demoted in reversed(admissions):
-        if len(kept) == window_requests or sum(t for t, _ in kept) >= window_tokens:
+        if len(kept) == window_portions or sum(t for t, _ in kept) >= window_tokens:
             break
         kept.append((tokens, is_demoted))
     total = sum(t for t, _ in kept)

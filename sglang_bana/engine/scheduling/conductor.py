@@ -130,11 +130,14 @@ class Conductor:
         self.effects.put_first(plan.head)
 
     def make_room(self, running_batch: Any) -> bool:
-        """Nothing was admitted: whether another try may go better, since KV was freed for it.
+        """Nothing was admitted: whether another try may go better.
 
-        Half-computed prompts hold KV. The tightest of them runs when the head does not fit; when
-        nothing else will ever free a page, the loosest lose theirs, one by one.
+        A fresh request that leads although it is lost holds nobody up. Half-computed prompts hold
+        KV: the tightest of them runs when the head does not fit; when nothing else will ever free
+        a page, the loosest lose theirs, one by one.
         """
+        if self._pass_over(running_batch):
+            return True
         started = self.effects.list_started()
         if not started:
             return False
@@ -152,6 +155,7 @@ class Conductor:
         chunked = self._scheduler.chunked_req
         if self.chunk_limit is not None and len(batch.reqs) > 1:
             self.counts.shares += 1
+        self._note_portions(batch)
         for req in batch.reqs:
             self._note_admission(req)
             self.effects.settle(req)
@@ -179,6 +183,16 @@ class Conductor:
                 return
             else:
                 return
+
+    def _pass_over(self, running_batch: Any) -> bool:
+        """Whether a lost request that leads gave way to those behind it; once a pass."""
+        leader = None if self.plan is None else self.plan.passed_over
+        queue = self._scheduler.waiting_queue
+        if leader is None or leader.bana.lock or len(queue) < 2 or queue[0] is not leader:
+            return False
+        self.effects.put_last(leader)
+        running_batch.batch_is_full = False
+        return True
 
     @property
     def _max_chunk_tokens(self) -> int:
@@ -257,4 +271,11 @@ class Conductor:
         service_s = inputs.model.estimate_prefill_s(new, prefix, self._max_chunk_tokens)
         slack_s = standing.budget.slack_s(inputs.now_s, service_s)
         self.outcomes.book(standing.budget).slack.add(slack_s)
-        self.learner.note_admission(new, new if self.room.is_demoted(standing.slot) else 0)
+
+    def _note_portions(self, batch: Any) -> None:
+        """Whose prompts this step computes; what it runs of lost requests uses up their share."""
+        lost = set() if self.plan is None else self.plan.lost
+        prompts = len(batch.reqs) - len(batch.decoding_reqs or ())
+        for req, tokens in zip(batch.reqs[:prompts], batch.extend_lens[:prompts], strict=True):
+            if not is_own(req):
+                self.learner.note_portion(tokens, tokens if req in lost else 0)

@@ -34,6 +34,11 @@ class Effects:
             chosen = set(waiting)
             queue[:] = waiting + [req for req in queue if req not in chosen]
 
+    def put_last(self, req: Any) -> None:
+        """Move `req` behind all others."""
+        self._scheduler.waiting_queue.remove(req)
+        self._scheduler.waiting_queue.append(req)
+
     def put_by_arrival(self) -> None:
         """Order the whole queue as it came: what is done without a plan."""
         self._scheduler.waiting_queue.sort(key=lambda req: req.bana.sequence)

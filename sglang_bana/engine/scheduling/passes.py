@@ -38,3 +38,14 @@ class PassPlan:
     def head(self) -> list[Any]:
         """The requests to run first, in order."""
         return [] if self.order is None else [self.reqs[row] for row in self.order.head]
+
+    @property
+    def lost(self) -> set[Any]:
+        """Those of the head that run although they can no longer keep their deadline."""
+        return set() if self.order is None else {self.reqs[row] for row in self.order.lost_rows}
+
+    @property
+    def passed_over(self) -> Any | None:
+        """The first of the head, where others may go on when it finds no room."""
+        row = None if self.order is None else self.order.passed_over
+        return None if row is None else self.reqs[row]

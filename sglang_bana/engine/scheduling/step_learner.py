@@ -62,9 +62,9 @@ class StepLearner:
         self._chunk = None
         self.tracker.observe_idle()
 
-    def note_admission(self, prompt_tokens: int, demoted_tokens: int) -> None:
-        """So much prompt work has begun, this much of it of demoted requests."""
-        self.tracker.observe_admission(prompt_tokens, demoted_tokens)
+    def note_portion(self, prompt_tokens: int, demoted_tokens: int) -> None:
+        """So much of one prompt is computed next, this much of it for a lost request."""
+        self.tracker.observe_portion(prompt_tokens, demoted_tokens)
 
     def _share(self, seen: StepTime) -> None:
         """A chunk lasts until the next; decode steps count only while a prompt waits for one."""

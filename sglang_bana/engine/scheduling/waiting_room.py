@@ -85,9 +85,8 @@ class WaitingRoom:
         self._rows["prefix_tokens"][slot] = max(0, min(prefix_tokens, prompt_tokens - 1))
 
     def mark_started(self, slot: int) -> None:
-        """The request has computed chunks; it is not demoted any more."""
+        """The request has computed chunks. One that was demoted stays so."""
         self._rows["started"][slot] = True
-        self._rows["demoted"][slot] = False
 
     def mark_fresh(self, slot: int) -> None:
         """The request's computed chunks were given up."""
@@ -96,10 +95,6 @@ class WaitingRoom:
     def demote(self, slots: Slots) -> None:
         """Set the requests in these slots behind the others."""
         self._rows["demoted"][slots] = True
-
-    def is_demoted(self, slot: int) -> bool:
-        """Whether the request was set behind the others."""
-        return bool(self._rows["demoted"][slot])
 
     def new_tokens(self, slot: int) -> int:
         """Prompt tokens that are still to be computed, as last measured."""
