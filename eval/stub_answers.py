@@ -78,6 +78,17 @@ def render_role(body: Body, name: str) -> bytes:
     return _render({**_head(body.get("rid"), name), "choices": [choice]})
 
 
+def render_refusal(path: str) -> bytes:
+    """The event with which SGLang refuses a request whose stream is open already."""
+    message = (
+        "rejected_infeasible: it is late already; retry after 2.500 s, or ask for wider limits"
+    )
+    if path == "/generate":
+        reason = {"type": "abort", "message": message, "status_code": 429}
+        return _render({"text": "", "output_ids": [], "meta_info": {"finish_reason": reason}})
+    return _render({"error": {"message": message, "type": "TOO_MANY_REQUESTS", "code": 429}})
+
+
 def render_usage(path: str, body: Body, script: Script, name: str) -> bytes:
     """The event that tells OpenAI's counts, nothing where it was not asked for."""
     options = body.get("stream_options")

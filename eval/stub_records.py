@@ -22,6 +22,7 @@ class Fault(StrEnum):
     FLAT_ERROR = "flat_error"
     EXIT = "exit"
     REFUSE = "refuse"
+    REFUSE_IN_STREAM = "refuse_in_stream"
     UNAVAILABLE = "unavailable"
     ERROR_EVENT = "error_event"
     NO_DONE = "no_done"

@@ -19,6 +19,7 @@ from bana.eval.stub_answers import (
     Script,
     plan_script,
     render_events,
+    render_refusal,
     render_role,
     render_usage,
     render_whole,
@@ -173,6 +174,10 @@ class StubServer:
         body, arrived_s = answering.body, answering.arrived_s
         response = web.StreamResponse(headers={"Content-Type": settings.stream_type})
         await response.prepare(request)
+        if answering.fault is Fault.REFUSE_IN_STREAM:
+            await response.write(render_refusal(request.path) + DONE)
+            await response.write_eof()
+            return response
         if settings.has_role_event and request.path == CHAT_PATH:
             await response.write(render_role(body, settings.name))
         await _sleep_until(arrived_s + script.first_s)

@@ -108,15 +108,16 @@ def judge_budget(
     )
 
 
-class _Promise(msgspec.Struct, frozen=True, rename=lambda field: PREFIX + field):
+class _Promise(msgspec.Struct, frozen=True, kw_only=True, rename=lambda field: PREFIX + field):
     """What every promise carries in `custom_params`."""
 
     slo_class: ClassName
     ttft_s: LimitSeconds
     tpot_s: LimitSeconds
+    e2e_s: LimitSeconds | None = None
 
 
-class _LocalPromise(_Promise, frozen=True):
+class _LocalPromise(_Promise, frozen=True, kw_only=True):
     """Of a front door on this host: times on CLOCK_MONOTONIC of the boot it names."""
 
     arrival_s: ClockSeconds
@@ -124,7 +125,7 @@ class _LocalPromise(_Promise, frozen=True):
     boot_id: str
 
 
-class _RemotePromise(_Promise, frozen=True):
+class _RemotePromise(_Promise, frozen=True, kw_only=True):
     """Of a front door elsewhere: what is left of the TTFT limit, negative when it has passed."""
 
     remaining_s: Annotated[float, msgspec.Meta(ge=-MAX_AGE_S, le=MAX_LIMIT_S + EARLY_S)]
@@ -138,7 +139,7 @@ def read_budget(params: Mapping[str, object], now_s: float, boot_id: str, defaul
     """
     words = {key: value for key, value in params.items() if key.startswith(PREFIX)}
     if not words:
-        return Budget(default.slo_class, now_s, default.ttft_s, default.tpot_s)
+        return Budget(default.slo_class, now_s, default.ttft_s, default.tpot_s, default.e2e_s)
     promise: _LocalPromise | _RemotePromise
     if PREFIX + "remaining_s" in words:
         promise = _convert(words, _RemotePromise)
@@ -150,7 +151,7 @@ def read_budget(params: Mapping[str, object], now_s: float, boot_id: str, defaul
     if not -EARLY_S <= now_s - arrival_s <= MAX_AGE_S:
         allowed = f"at most {EARLY_S:g} s after and {MAX_AGE_S:g} s before the present {now_s!r}"
         raise _refuse("arrival_s", f"{arrival_s!r} is not {allowed}")
-    return Budget(promise.slo_class, arrival_s, promise.ttft_s, promise.tpot_s)
+    return Budget(promise.slo_class, arrival_s, promise.ttft_s, promise.tpot_s, promise.e2e_s)
 
 
 def _convert(words: Mapping[str, object], kind: type[P]) -> P:

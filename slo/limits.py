@@ -18,6 +18,7 @@ from bana.slo.errors import ConfigError, describe_unknown
 MAX_LIMIT_S = 86_400.0
 
 PositiveMs = Annotated[float, msgspec.Meta(gt=0, le=MAX_LIMIT_S * 1e3)]
+RequestCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 # It is echoed in headers and labels.
 ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
@@ -32,11 +33,17 @@ class SloError(ConfigError):
 
 
 class SloClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The defaults of one class. A higher `rank` is the stricter promise."""
+    """The defaults of one class. A higher `rank` is the stricter promise.
+
+    `e2e_ms` limits the whole answer, `max_requests` how many of its requests are in flight at the
+    front door; neither is limited where it is absent.
+    """
 
     rank: int
     ttft_ms: PositiveMs
     tpot_ms: PositiveMs
+    e2e_ms: PositiveMs | None = None
+    max_requests: RequestCount | None = None
 
 
 class SloRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,6 +53,8 @@ class SloRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_ttft_ms: PositiveMs = 600_000.0
     min_tpot_ms: PositiveMs = 1.0
     max_tpot_ms: PositiveMs = 60_000.0
+    min_e2e_ms: PositiveMs = 1.0
+    max_e2e_ms: PositiveMs = MAX_LIMIT_S * 1e3
 
 
 class SloAsk(msgspec.Struct, frozen=True):
@@ -56,16 +65,21 @@ class SloAsk(msgspec.Struct, frozen=True):
 
     ttft_ms: str | None = None
     tpot_ms: str | None = None
+    e2e_ms: str | None = None
     slo_class: str | None = None
     key_class: str | None = None
 
 
 class Slo(msgspec.Struct, frozen=True):
-    """An effective promise. `clamped` names the limits that were moved into the range."""
+    """An effective promise. `clamped` names the limits that were moved into the range.
+
+    `e2e_s` is None where nothing was promised about the whole answer.
+    """
 
     slo_class: str
     ttft_s: float
     tpot_s: float
+    e2e_s: float | None = None
     clamped: tuple[str, ...] = ()
 
 
@@ -80,7 +94,7 @@ class SloRules(msgspec.Struct, frozen=True):
         if self.default_class not in self.classes:
             what = "SLO class in slo.default_class:"
             raise ConfigError(describe_unknown(what, self.default_class, self.classes))
-        for dimension in ("ttft", "tpot"):
+        for dimension in ("ttft", "tpot", "e2e"):
             low = getattr(self.allowed, f"min_{dimension}_ms")
             high = getattr(self.allowed, f"max_{dimension}_ms")
             if low > high:
@@ -97,13 +111,22 @@ def resolve_slo(ask: SloAsk, rules: SloRules) -> Slo:
     allowed = rules.allowed
     ttft_ms = _parse_ms("ttft", ask.ttft_ms, chosen.ttft_ms)
     tpot_ms = _parse_ms("tpot", ask.tpot_ms, chosen.tpot_ms)
+    e2e_ms = _parse_optional_ms("e2e", ask.e2e_ms, chosen.e2e_ms)
     kept_ttft_ms = min(max(ttft_ms, allowed.min_ttft_ms), allowed.max_ttft_ms)
     kept_tpot_ms = min(max(tpot_ms, allowed.min_tpot_ms), allowed.max_tpot_ms)
-    moved = {"ttft": kept_ttft_ms != ttft_ms, "tpot": kept_tpot_ms != tpot_ms}
+    kept_e2e_ms = None
+    if e2e_ms is not None:
+        kept_e2e_ms = min(max(e2e_ms, allowed.min_e2e_ms), allowed.max_e2e_ms)
+    moved = {
+        "ttft": kept_ttft_ms != ttft_ms,
+        "tpot": kept_tpot_ms != tpot_ms,
+        "e2e": kept_e2e_ms != e2e_ms,
+    }
     return Slo(
         slo_class=name,
         ttft_s=kept_ttft_ms / 1e3,
         tpot_s=kept_tpot_ms / 1e3,
+        e2e_s=None if kept_e2e_ms is None else kept_e2e_ms / 1e3,
         clamped=tuple(limit for limit, was_moved in moved.items() if was_moved),
     )
 
@@ -124,6 +147,10 @@ def _resolve_class(ask: SloAsk, rules: SloRules) -> str:
             "ask for the same or a lower class",
         )
     return wanted
+
+
+def _parse_optional_ms(limit: str, text: str | None, default_ms: float | None) -> float | None:
+    return default_ms if text is None else _parse_ms(limit, text, 0.0)
 
 
 def _parse_ms(limit: str, text: str | None, default_ms: float) -> float:

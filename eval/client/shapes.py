@@ -14,6 +14,7 @@ from bana.slo.errors import ConfigError
 
 TTFT_HEADER = "x-llm-d-slo-ttft-ms"
 TPOT_HEADER = "x-llm-d-slo-tpot-ms"
+E2E_HEADER = "x-bana-slo-e2e-ms"
 CLASS_HEADER = "x-bana-slo-class"
 ID_HEADER = "x-request-id"
 
@@ -56,6 +57,8 @@ def render_slo(slo_class: str, limits: Limits) -> str:
         lines += f"{TTFT_HEADER}: {limits.ttft_s * 1e3:.10g}\r\n"
     if limits.tpot_s is not None:
         lines += f"{TPOT_HEADER}: {limits.tpot_s * 1e3:.10g}\r\n"
+    if limits.e2e_s is not None:
+        lines += f"{E2E_HEADER}: {limits.e2e_s * 1e3:.10g}\r\n"
     if slo_class != DEFAULT_CLASS:
         lines += f"{CLASS_HEADER}: {slo_class}\r\n"
     return lines

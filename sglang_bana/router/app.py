@@ -17,7 +17,7 @@ from sglang_bana.router.delivery import ClientGone, Delivery
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import Endpoint, Kind, find_endpoint
 from sglang_bana.router.errors import ApiError
-from sglang_bana.router.flights import Cut, Flight, FlightBoard, retry_headers
+from sglang_bana.router.flights import Cut, Flight, FlightBoard
 from sglang_bana.router.health import Health
 from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.intake import (
@@ -32,16 +32,16 @@ from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
 from sglang_bana.router.losses import StreamCut, explain_drain
 from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.router.outcomes import is_rejected, judge_promise, name_outcome
 from sglang_bana.router.places import Places
 from sglang_bana.router.relay import Relay
+from sglang_bana.router.retry import retry_headers
 from sglang_bana.router.slo_edge import echo_slo
 from sglang_bana.router.sticky import StickyTable
 from sglang_bana.router.upstream import Message, Upstream
 from sglang_bana.status import InstanceState
 
 KEYS_CHECK_S = 1.0
-# Why a request is turned away before its promise is known.
-REJECTIONS = frozenset({"overloaded", "draining"})
 _LOG = logging.getLogger(__name__)
 _UNKNOWN = Endpoint("unknown", (), Kind.REFUSED, reason="the front door knows no such path")
 
@@ -65,7 +65,15 @@ class FrontDoor:
         self._intake = Intake(config.limits, rules, self.board, self.flights, self._sticky)
         self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
         places = Places(self.board, self._dispatcher, config.limits)
-        self._relay = Relay(self.board, places, ledger, upstream, self._aborts, self.metrics)
+        self._relay = Relay(
+            self.board,
+            places,
+            ledger,
+            upstream,
+            self._aborts,
+            self.metrics,
+            config.limits.retry_after_s,
+        )
         self._broadcast = Broadcast(self.board, upstream, config.limits.first_byte_timeout_s)
         books = Ledgers(
             self.board, self.flights, ledger, self._keyring, self._dispatcher, self.metrics
@@ -144,7 +152,7 @@ class FrontDoor:
             return cut.code
         except ClientGone:
             return "disconnected"
-        return "ok" if delivery.status < 400 else f"engine_{delivery.status // 100}xx"
+        return name_outcome(delivery.status)
 
     def _admit(self, request: web.BaseRequest, flight: Flight) -> None:
         endpoint = flight.endpoint
@@ -250,7 +258,7 @@ class FrontDoor:
 
     def _account(self, request: web.BaseRequest, flight: Flight, outcome: str) -> None:
         slo_class = "" if flight.slo is None else flight.slo.slo_class
-        if flight.endpoint.is_promised and _is_rejected(flight, outcome):
+        if flight.endpoint.is_promised and flight.slo is None and is_rejected(flight, outcome):
             # A promise that was not even made is one that was not kept.
             slo_class = self._intake.foresee_class(request.headers, flight.grant)
         self.metrics.requests.labels(flight.endpoint.path, outcome, slo_class).inc()
@@ -259,30 +267,10 @@ class FrontDoor:
             where = (flight.request_id, flight.rid, flight.endpoint.path, flight.instance)
             _LOG.debug("request %s rid %s %s on %s: %s in %.3f s", *where, outcome, took_s)
         if slo_class:
-            self.metrics.slo_outcomes.labels(slo_class, _judge_promise(flight, outcome)).inc()
+            self.metrics.slo_outcomes.labels(slo_class, judge_promise(flight, outcome)).inc()
 
     async def _watch_keys(self) -> None:
         while True:
             await asyncio.sleep(KEYS_CHECK_S)
             if self._keyring.reload():
                 _LOG.info("the keys file was read again")
-
-
-def _is_rejected(flight: Flight, outcome: str) -> bool:
-    """Whether it was turned away at the door, for want of room."""
-    return flight.slo is None and outcome in REJECTIONS
-
-
-def _judge_promise(flight: Flight, outcome: str) -> str:
-    """What became of a promise: one word a request, so that the words add up to all requests."""
-    if _is_rejected(flight, outcome):
-        return "rejected"
-    if outcome in ("disconnected", Cut.ABORTED):
-        return "cancelled"
-    if outcome == "engine_4xx":
-        return "invalid"
-    if outcome != "ok":
-        return "failed"
-    if flight.is_in_time is None:
-        return "unobserved"
-    return "ttft_met" if flight.is_in_time else "ttft_missed"

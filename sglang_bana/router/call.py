@@ -68,6 +68,8 @@ class Promise:
             "bana_ttft_s": slo.ttft_s,
             "bana_tpot_s": slo.tpot_s,
         }
+        if slo.e2e_s is not None:
+            params["bana_e2e_s"] = slo.e2e_s
         deadline_s = arrival_s + slo.ttft_s
         if instance.spec.local:
             params["bana_arrival_s"] = arrival_s
@@ -83,11 +85,19 @@ class Promise:
         """The headers for this instance: another bana resolves the remaining promise itself."""
         if not instance.is_bana:
             return {}
-        remaining_ms = max(1.0, (arrival_s + slo.ttft_s - now_s) * 1e3)
-        return {
-            "x-llm-d-slo-ttft-ms": f"{remaining_ms:.3f}",
-            "x-llm-d-slo-tpot-ms": f"{slo.tpot_s * 1e3:.3f}",
+        waited_s = now_s - arrival_s
+        told = {
+            "x-llm-d-slo-ttft-ms": _tell_ms(slo.ttft_s - waited_s),
+            "x-llm-d-slo-tpot-ms": _tell_ms(slo.tpot_s),
         }
+        if slo.e2e_s is not None:
+            told["x-bana-slo-e2e-ms"] = _tell_ms(slo.e2e_s - waited_s)
+        return told
+
+
+def _tell_ms(seconds: float) -> str:
+    """For a header, which takes no time that has passed."""
+    return f"{max(1.0, seconds * 1e3):.3f}"
 
 
 class Attempt:

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from bana.slo.admission import Verdict
+
 _JSON = "application/json"
+_INFEASIBLE = Verdict.REJECTED_INFEASIBLE.value
 
 _CODES = {
     400: "invalid_request",
@@ -93,10 +96,13 @@ def normalise_error(status: int, content_type: str, body: bytes) -> ErrorBody:
     message, param, code = _read(found)
     if not message:
         message = body[:2000].decode(errors="replace").strip() or f"the engine answered {status}"
-    return ErrorBody(message, type_of(status), code or _code_of(status), param)
+    return ErrorBody(message, type_of(status), code or code_of(status, message), param)
 
 
-def _code_of(status: int) -> str:
+def code_of(status: int, message: str) -> str:
+    """The stable code of an engine's answer: our own word where it begins the message."""
+    if message.startswith(f"{_INFEASIBLE}:"):
+        return _INFEASIBLE
     return _CODES.get(status, "invalid_request" if status < 500 else "engine_error")
 
 

@@ -19,6 +19,8 @@ from sglang_bana.config import LimitsConfig
 from sglang_bana.router.endpoints import Endpoint
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.keys import Grant
+from sglang_bana.router.quotas import Quota
+from sglang_bana.router.retry import retry_headers
 
 
 class Cut(StrEnum):
@@ -91,6 +93,8 @@ class FlightBoard:
     def __init__(self, limits: LimitsConfig) -> None:
         self._limits = limits
         self._flights: dict[str, Flight] = {}
+        self._keys = Quota("API key", "key_overloaded", limits.retry_after_s)
+        self._classes = Quota("SLO class", "class_overloaded", limits.retry_after_s)
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -101,7 +105,7 @@ class FlightBoard:
         return iter(tuple(self._flights.values()))
 
     def admit(self, flight: Flight) -> None:
-        """Count it in; ApiError 429 when the front door is full."""
+        """Count it in; ApiError 429 when the front door is full, or its key has enough."""
         if len(self._flights) >= self._limits.max_requests:
             raise ApiError(
                 429,
@@ -110,9 +114,15 @@ class FlightBoard:
                 f"{self._limits.max_requests}; try again later",
                 headers=retry_headers(self._limits.retry_after_s),
             )
+        self._keys.enter(flight, flight.grant.name, flight.grant.max_requests)
         flight.request_id = self._make_unique(flight.request_id)
         self._flights[flight.request_id] = flight
         self._empty.clear()
+
+    def promise(self, flight: Flight, slo: Slo, limit: int | None) -> None:
+        """Count it into its class and note its promise; ApiError 429 when the class has enough."""
+        flight.slo = slo
+        self._classes.enter(flight, slo.slo_class, limit)
 
     def rename(self, flight: Flight, request_id: str) -> None:
         """Give it the id that its body carries."""
@@ -124,6 +134,8 @@ class FlightBoard:
     def close(self, flight: Flight) -> None:
         """It has ended, however."""
         self._flights.pop(flight.request_id, None)
+        self._keys.leave(flight)
+        self._classes.leave(flight)
         if not self._flights:
             self._empty.set()
 
@@ -184,11 +196,3 @@ class FlightBoard:
         while f"{request_id}-{taken}" in self._flights:
             taken += 1
         return f"{request_id}-{taken}"
-
-
-def retry_headers(retry_after_s: float) -> dict[str, str]:
-    """Both spellings of when to come back."""
-    return {
-        "Retry-After": str(max(1, math.ceil(retry_after_s))),
-        "retry-after-ms": str(max(1, round(retry_after_s * 1e3))),
-    }

@@ -154,7 +154,8 @@ class Intake:
 
     def _promise(self, request: web.BaseRequest, fields: Fields, flight: Flight) -> None:
         words = _read_slo_words(fields, flight.endpoint.slo)
-        flight.slo = decide_slo(request.headers, words, flight.grant, self._rules)
+        slo = decide_slo(request.headers, words, flight.grant, self._rules)
+        self._flights.promise(flight, slo, self._rules.classes[slo.slo_class].max_requests)
         flight.retry_by_s = flight.deadline_s
         if not _is_streamed(fields, flight.endpoint):
             # It has no first token to be late: nothing of it comes before all of it.

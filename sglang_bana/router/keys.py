@@ -7,6 +7,7 @@ A keys file is TOML; only hashes are written into it:
     sha256 = "…64 hex digits of the key's SHA-256…"
     slo_class = "interactive"     # optional: fixes the class, which a header may only lower
     cache_salt = "team-a"         # optional: separates the prefix cache of this key
+    max_requests = 100            # optional: how many of its requests may be in flight
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Annotated
 import msgspec
 
 from bana.slo.errors import ConfigError, describe_unknown
+from bana.slo.limits import RequestCount
 from sglang_bana.config import AuthConfig, expand_home
 from sglang_bana.router.endpoints import Access
 from sglang_bana.router.errors import ApiError
@@ -34,6 +36,7 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: Digest
     slo_class: str | None = None
     cache_salt: str | None = None
+    max_requests: RequestCount | None = None
 
 
 class KeysFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +51,7 @@ class Grant(msgspec.Struct, frozen=True):
     name: str = ""
     slo_class: str | None = None
     cache_salt: str | None = None
+    max_requests: int | None = None
     access: frozenset[Access] = frozenset({Access.PUBLIC})
 
 
@@ -155,7 +159,7 @@ class Keyring:
         grants: dict[bytes, Grant] = {}
         for entry in file.keys:
             grants[bytes.fromhex(entry.sha256)] = Grant(
-                entry.name, entry.slo_class, entry.cache_salt, _USER
+                entry.name, entry.slo_class, entry.cache_salt, entry.max_requests, _USER
             )
         if self._auth.api_key:
             grants[_digest(self._auth.api_key)] = Grant("api_key", access=_USER)

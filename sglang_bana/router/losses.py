@@ -8,8 +8,9 @@ from enum import StrEnum
 import aiohttp
 
 from sglang_bana.router.errors import ApiError
-from sglang_bana.router.flights import Cut, Flight, retry_headers
+from sglang_bana.router.flights import Cut, Flight
 from sglang_bana.router.instances import Instance
+from sglang_bana.router.retry import retry_headers
 from sglang_bana.router.upstream import BROKEN, UNREACHABLE, InstanceDied
 
 MAX_ATTEMPTS = 2

@@ -23,9 +23,10 @@ from sglang_bana.config import LimitsConfig
 from sglang_bana.router.call import Call
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.errors import ApiError
-from sglang_bana.router.flights import Cut, Flight, retry_headers
+from sglang_bana.router.flights import Cut, Flight
 from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.losses import Loss, Trail, explain_cut
+from sglang_bana.router.retry import retry_headers
 from sglang_bana.status import InstanceState
 
 RETRY_PATIENCE_S = 5.0

@@ -16,6 +16,7 @@ from bana.slo.load import LoadLedger
 from sglang_bana.router.abort import AbortQueue
 from sglang_bana.router.call import Attempt, Call, Promise, choose_rid
 from sglang_bana.router.delivery import EVENT_STREAM, Delivery
+from sglang_bana.router.early_refusal import RETRIED, read_refusal, read_retry_s
 from sglang_bana.router.endpoints import TELLS_SECRETS
 from sglang_bana.router.errors import ApiError, body_of, normalise_error
 from sglang_bana.router.flights import Cut, Flight
@@ -24,6 +25,7 @@ from sglang_bana.router.losses import Lost, StreamCut, Trail, explain_failure, j
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.places import Places
 from sglang_bana.router.redact import redact_info
+from sglang_bana.router.retry import retry_headers
 from sglang_bana.router.upstream import Upstream, is_refusal, read_up_to
 
 WHOLE_BYTES = 2**20
@@ -42,6 +44,7 @@ class Relay:
         upstream: Upstream,
         aborts: AbortQueue,
         metrics: RouterMetrics,
+        retry_after_s: float,
     ) -> None:
         self._board = board
         self._places = places
@@ -49,6 +52,7 @@ class Relay:
         self._upstream = upstream
         self._aborts = aborts
         self._metrics = metrics
+        self._retry_after_s = retry_after_s
         self._promise = Promise.of_this_host()
 
     async def relay(self, flight: Flight, call: Call, delivery: Delivery) -> None:
@@ -151,6 +155,8 @@ class Relay:
             )
         error = normalise_error(response.status, response.content_type, body)
         kept = {k: v for k, v in response.headers.items() if k.lower() == "retry-after"}
+        if response.status in RETRIED and not kept:
+            kept = retry_headers(read_retry_s(error.message) or self._retry_after_s)
         delivery.answer_error(response.status, error, kept)
 
     async def _deliver_info(
@@ -186,6 +192,11 @@ class Relay:
         chunk = begun or await response.content.readany()
         self._mark_answered(flight)
         if response.content_type == EVENT_STREAM:
+            refusal = read_refusal(chunk)
+            if refusal is not None:
+                told = retry_headers(refusal.retry_after_s or self._retry_after_s)
+                delivery.answer_error(refusal.status, refusal.error, told)
+                return
             flight.is_in_time = flight.touched_s <= flight.deadline_s
         await delivery.begin(response.status, response.headers)
         while chunk:

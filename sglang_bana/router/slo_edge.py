@@ -17,11 +17,13 @@ from sglang_bana.router.keys import Grant
 CLASS_HEADER = "x-bana-slo-class"
 TTFT_HEADERS = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 TPOT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+E2E_HEADERS = ("x-bana-slo-e2e-ms", "x-slo-e2e-ms")
 BODY_PREFIX = "bana_"
 BODY_CLASS = "bana_slo_class"
 BODY_TTFT = "bana_slo_ttft_ms"
 BODY_TPOT = "bana_slo_tpot_ms"
-BODY_WORDS = (BODY_CLASS, BODY_TTFT, BODY_TPOT)
+BODY_E2E = "bana_slo_e2e_ms"
+BODY_WORDS = (BODY_CLASS, BODY_TTFT, BODY_TPOT, BODY_E2E)
 
 
 def read_words(params: Mapping[str, msgspec.Raw]) -> dict[str, str]:
@@ -51,6 +53,7 @@ def decide_slo(
     ask = SloAsk(
         ttft_ms=_first(headers, TTFT_HEADERS, words.get(BODY_TTFT)),
         tpot_ms=_first(headers, TPOT_HEADERS, words.get(BODY_TPOT)),
+        e2e_ms=_first(headers, E2E_HEADERS, words.get(BODY_E2E)),
         slo_class=_first(headers, (CLASS_HEADER,), words.get(BODY_CLASS)),
         key_class=grant.slo_class,
     )
@@ -67,6 +70,8 @@ def echo_slo(slo: Slo) -> dict[str, str]:
         "x-bana-slo-ttft-ms": f"{slo.ttft_s * 1e3:.10g}",
         "x-bana-slo-tpot-ms": f"{slo.tpot_s * 1e3:.10g}",
     }
+    if slo.e2e_s is not None:
+        echo["x-bana-slo-e2e-ms"] = f"{slo.e2e_s * 1e3:.10g}"
     if slo.clamped:
         echo["x-bana-slo-clamped"] = ",".join(slo.clamped)
     return echo

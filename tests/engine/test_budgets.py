@@ -108,7 +108,9 @@ def alone(start_instance: Any, llama_fixture: Path) -> dict[Ask, list[int]]:
             *("cascade", NO_OVERLAP, {}, ("yields", "resumes", "shares")), marks=pytest.mark.full
         ),
         ("edf", MIXED, RETRACT, ("yields", "resumes", "retractions")),
+        ("budget", TWO_RANKS, TWO_RANKS_ENVIRONMENT, ("yields", "resumes", "shares", "deferrals")),
     ],
+    ids=["overlap", "no_overlap", "mixed_retracting", "two_ranks"],
 )
 def test_the_tokens_are_those_of_stock(
     start_instance: Any,

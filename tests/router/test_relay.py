@@ -242,6 +242,35 @@ def test_flat_errors_become_error_objects(door: Door) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("path", [CHAT, "/generate"])
+def test_a_refusal_inside_a_stream_has_the_status_that_it_means(door: Door, path: str) -> None:
+    async def run() -> None:
+        async with door(_stub("a", fault=Fault.REFUSE_IN_STREAM)) as front:
+            body = STREAM if path == CHAT else {"text": "hello", "stream": True}
+            reply = await front.post(path, body)
+            assert (reply.status, reply.code) == (429, "rejected_infeasible")
+            assert reply.headers["retry-after-ms"] == "2500"
+            assert reply.headers["Retry-After"] == "3"
+            assert reply.headers["x-bana-error"] == "rejected_infeasible"
+            # The connection to the instance and the next request are none the worse.
+            front.stubs[0].server.settings = _stub("a")
+            assert (await front.post(CHAT, STREAM)).status == 200
+            assert front.aborts() == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.UNAVAILABLE])
+def test_whoever_is_refused_is_told_when_to_come_again(door: Door, fault: Fault) -> None:
+    async def run() -> None:
+        async with door(_stub("a", fault=fault), limits={"retry_after_s": 7.0}) as front:
+            reply = await front.post(CHAT, HELLO)
+            assert reply.status == (429 if fault is Fault.REFUSE else 503)
+            assert (reply.headers["Retry-After"], reply.headers["retry-after-ms"]) == ("7", "7000")
+
+    asyncio.run(run())
+
+
 def test_an_instance_that_refuses_our_key_is_our_fault(door: Door) -> None:
     async def run() -> None:
         async with door() as front:

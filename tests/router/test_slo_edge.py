@@ -74,6 +74,29 @@ def test_the_effective_promise_is_echoed(
 
 
 @pytest.mark.parametrize(
+    ("headers", "params", "told"),
+    [
+        ({}, {}, None),
+        ({"x-bana-slo-e2e-ms": "1500"}, {}, "1500"),
+        ({"x-slo-e2e-ms": "1500"}, {"bana_slo_e2e_ms": 7}, "1500"),
+        ({}, {"bana_slo_e2e_ms": 2500}, "2500"),
+    ],
+)
+def test_a_limit_for_the_whole_answer_travels_as_well(
+    door: Door, headers: dict[str, str], params: dict[str, object], told: str | None
+) -> None:
+    async def run() -> None:
+        async with door(StubSettings(name="a")) as front:
+            reply = await front.post(CHAT, {**HELLO, "custom_params": params}, headers)
+            assert (reply.status, reply.headers.get("x-bana-slo-e2e-ms")) == (200, told)
+            (seen,) = front.seen(CHAT)
+            budget = _read_here(seen.body["custom_params"])
+            assert budget.e2e_s == (None if told is None else float(told) / 1e3)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
     ("headers", "params", "code"),
     [
         ({"x-llm-d-slo-ttft-ms": "0"}, {}, "slo_invalid"),

@@ -36,6 +36,16 @@ def test_a_promise_keeps_its_arrival(params: dict[str, object]) -> None:
     assert _read(params) == Budget("interactive", 4999.5, 2.0, 0.1)
 
 
+@pytest.mark.parametrize("carrier", [LOCAL, REMOTE], ids=["local", "remote"])
+def test_the_whole_answer_is_limited_where_the_promise_says_so(carrier: dict[str, object]) -> None:
+    assert _read({**carrier, "bana_e2e_s": 9.0}).e2e_s == 9.0
+    assert _read({**carrier, "bana_e2e_s": None}).e2e_s is None
+    with pytest.raises(SloError, match="bana_e2e_s"):
+        _read({**carrier, "bana_e2e_s": -1.0})
+    default = Slo("standard", 10.0, 0.25, e2e_s=60.0)
+    assert read_budget({}, NOW_S, BOOT, default).e2e_s == 60.0
+
+
 def test_a_whole_number_is_a_number() -> None:
     assert _read({**REMOTE, "bana_ttft_s": 2, "bana_remaining_s": 1}).arrival_s == 4999.0
 

@@ -56,7 +56,7 @@ def test_the_range_is_kept_and_told(ttft_ms: str, kept_s: float, clamped: tuple[
 @pytest.mark.parametrize(
     "text", ["", "0", "-1", "nan", "-inf", "abc", "1 2", "0x10", "None", "1_000", "\u0661\u0662"]
 )
-@pytest.mark.parametrize("limit", ["ttft_ms", "tpot_ms"])
+@pytest.mark.parametrize("limit", ["ttft_ms", "tpot_ms", "e2e_ms"])
 def test_what_is_no_positive_number_is_refused(text: str, limit: str) -> None:
     with pytest.raises(SloError) as raised:
         resolve_slo(SloAsk(**{limit: text}), RULES)
@@ -91,3 +91,22 @@ def test_a_configured_limit_is_positive_and_at_most_a_day(kind: type, limit_ms: 
     assert msgspec.convert({**given, word: 86_400_000}, kind)
     with pytest.raises(msgspec.ValidationError, match=word):
         msgspec.convert({**given, word: limit_ms}, kind)
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "asked_ms", "kept_s", "clamped"),
+    [
+        (None, None, None, ()),
+        (None, "800", 0.8, ()),
+        (3000.0, None, 3.0, ()),
+        (3000.0, "9000", 9.0, ()),
+        (3000.0, "inf", 86_400.0, ("e2e",)),
+        (0.5, None, 0.001, ("e2e",)),
+    ],
+)
+def test_the_whole_answer_is_limited_where_somebody_says_so(
+    own_ms: float | None, asked_ms: str | None, kept_s: float | None, clamped: tuple[str, ...]
+) -> None:
+    rules = SloRules("only", {"only": SloClass(rank=0, ttft_ms=10, tpot_ms=1, e2e_ms=own_ms)})
+    slo = resolve_slo(SloAsk(e2e_ms=asked_ms), rules)
+    assert (slo.e2e_s, slo.clamped) == (kept_s, clamped)

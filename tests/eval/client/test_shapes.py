@@ -78,6 +78,7 @@ def test_promises_travel_as_headers() -> None:
     assert "x-request-id: id-1" in head
     assert "x-llm-d-slo-ttft-ms: 250" in head
     assert "x-llm-d-slo-tpot-ms: 30.5" in head
+    assert "x-bana-slo-e2e-ms: 9000" in head
     assert "x-bana-slo-class: gold" in head
 
 
