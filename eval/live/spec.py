@@ -11,8 +11,9 @@ from bana.eval.client.limits import ClassLimits
 from bana.eval.client.plan import ClientPlan, Endpoint, Timeouts
 from bana.eval.client.target import Target
 from bana.eval.requests import DEFAULT_CLASS
-from bana.eval.workload.spec import ClassName, PromptForm, Section, WorkloadSpec
+from bana.eval.workload.spec import PromptForm, Section, WorkloadSpec
 from bana.slo.errors import ConfigError
+from bana.slo.limits import ClassName
 
 Rate = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]

@@ -12,8 +12,9 @@ from bana.eval.live.spec import MAX_RATES, MAX_SEEDS, PAPER_LIMITS, Rate, Search
 from bana.eval.requests import DEFAULT_CLASS
 from bana.eval.simulator.engine_spec import EngineSpec
 from bana.eval.simulator.predicting import DoubtSpec
-from bana.eval.workload.spec import ClassName, Seconds, Section, SomeSeconds, Text, WorkloadSpec
+from bana.eval.workload.spec import Seconds, Section, SomeSeconds, Text, WorkloadSpec
 from bana.slo.decisions import PolicyChoice
+from bana.slo.limits import ClassName
 from bana.slo.steps import StepModel
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]

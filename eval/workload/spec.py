@@ -12,6 +12,8 @@ from typing import Annotated
 
 import msgspec
 
+from bana.slo.limits import ClassName
+
 DAY_S = 86_400.0
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * DAY_S)]
 SomeSeconds = Annotated[float, msgspec.Meta(gt=0, le=7 * DAY_S)]
@@ -23,7 +25,6 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Factor = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Scale = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
