@@ -31,6 +31,7 @@ from sglang_bana.router.upstream import Upstream, is_refusal, read_up_to
 WHOLE_BYTES = 2**20
 MAX_ERROR_BYTES = 2**20
 MAX_INFO_BYTES = 64 * 2**20
+RETRY_HEADERS = frozenset({"retry-after", "retry-after-ms"})
 
 
 class Relay:
@@ -154,7 +155,7 @@ class Relay:
                 headers={"x-should-retry": "false"},
             )
         error = normalise_error(response.status, response.content_type, body)
-        kept = {k: v for k, v in response.headers.items() if k.lower() == "retry-after"}
+        kept = {k: v for k, v in response.headers.items() if k.lower() in RETRY_HEADERS}
         if response.status in RETRIED and not kept:
             kept = retry_headers(read_retry_s(error.message) or self._retry_after_s)
         delivery.answer_error(response.status, error, kept)
