@@ -14,6 +14,14 @@ class Clock(Protocol):
     def now_s(self) -> float: ...
 
 
+class WaitingClock(Clock, Protocol):
+    """A clock whose time can also be waited for; for what runs in threads of its own."""
+
+    def sleep(self, duration_s: float) -> None:
+        """Return when `duration_s` >= 0 seconds have passed."""
+        ...
+
+
 class ManualClock:
     """A clock that stands still until it is told to advance (tests and the simulator)."""
 

@@ -1,0 +1,1 @@
+"""The storage tiers: one file a kind, behind one protocol."""
