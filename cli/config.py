@@ -46,9 +46,10 @@ def show(
 
 
 def format_toml(value: object) -> str:
-    """`value` as TOML would have it."""
+    """`value` as TOML would have it, which has no word for what is not set."""
     import msgspec
 
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {format_toml(v)}" for k, v in value.items()) + "}"
+        told = (f"{k} = {format_toml(v)}" for k, v in value.items() if v is not None)
+        return "{" + ", ".join(told) + "}"
     return msgspec.json.encode(value).decode()

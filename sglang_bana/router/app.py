@@ -66,7 +66,6 @@ class FrontDoor:
         self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
         places = Places(self.board, self._dispatcher, config.limits)
         self._relay = Relay(
-            self.board,
             places,
             ledger,
             upstream,

@@ -47,7 +47,7 @@ class Places:
     """The places at all instances, and who waits for one. Waiting is bounded as flights are."""
 
     def __init__(self, board: InstanceBoard, dispatcher: Dispatcher, limits: LimitsConfig) -> None:
-        self._board = board
+        self.board = board
         self._dispatcher = dispatcher
         self._limits = limits
         self._known_by_s = time.monotonic() + limits.start_wait_s
@@ -85,11 +85,11 @@ class Places:
         """Whether it is worth waiting for anybody to come up, while nobody is."""
         flight, trail, now_s = seeker.flight, seeker.trail, time.monotonic()
         if not trail.losses:
-            return now_s < self._known_by_s and not self._board.is_known()
+            return now_s < self._known_by_s and not self.board.is_known()
         if Loss.MOVED in trail.losses:
             # It was its own place that it was made to leave.
             return self._left_s(flight) > 0
-        has_others = any(i.name not in trail.lost_at for i in self._board.all())
+        has_others = any(i.name not in trail.lost_at for i in self.board.all())
         return has_others and now_s < min(began_s + RETRY_PATIENCE_S, flight.retry_by_s)
 
     async def _wait(self, seeker: Seeker) -> Instance:
@@ -121,7 +121,7 @@ class Places:
     def _serve(self) -> None:
         """Seat whoever fits, the oldest first; refuse everybody once nobody is left to wait for."""
         place = 0
-        while place < len(self._waiting) and (self._list_free() or not self._board.is_alive()):
+        while place < len(self._waiting) and (self._list_free() or not self.board.is_alive()):
             if self._offer(self._waiting[place]):
                 del self._waiting[place]
             else:
@@ -165,7 +165,7 @@ class Places:
         return self._dispatcher.choose(free, call.shape, call.prompt, slo_class, time.monotonic())
 
     def _check_usable(self, excluded: set[str]) -> None:
-        if not self._board.usable(excluded):
+        if not self.board.usable(excluded):
             raise ApiError(
                 503,
                 "no_instance",
@@ -191,7 +191,7 @@ class Places:
         return is_up and taken < self._limits.max_unanswered_per_instance
 
     def _list_free(self, excluded: Container[str] = ()) -> list[Instance]:
-        return [i for i in self._board.usable(excluded) if self._may_go(i)]
+        return [i for i in self.board.usable(excluded) if self._may_go(i)]
 
 
 def _arrival_s(seeker: Seeker) -> float:

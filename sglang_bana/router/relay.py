@@ -20,7 +20,7 @@ from sglang_bana.router.early_refusal import RETRIED, read_refusal, read_retry_s
 from sglang_bana.router.endpoints import TELLS_SECRETS
 from sglang_bana.router.errors import ApiError, body_of, normalise_error
 from sglang_bana.router.flights import Cut, Flight
-from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.instances import Instance
 from sglang_bana.router.losses import Lost, StreamCut, Trail, explain_failure, judge_losses
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.places import Places
@@ -39,7 +39,6 @@ class Relay:
 
     def __init__(
         self,
-        board: InstanceBoard,
         places: Places,
         ledger: LoadLedger,
         upstream: Upstream,
@@ -47,7 +46,7 @@ class Relay:
         metrics: RouterMetrics,
         retry_after_s: float,
     ) -> None:
-        self._board = board
+        self._board = places.board
         self._places = places
         self._ledger = ledger
         self._upstream = upstream
