@@ -125,16 +125,17 @@ class BanaScheduler(Scheduler):
     def _get_new_batch_prefill_raw(
         self, prefill_delayer_single_pass: Any, running_batch: Any
     ) -> tuple[Any, Any]:
-        if self.conductor is None or self.conductor.plan is None:
-            return super()._get_new_batch_prefill_raw(prefill_delayer_single_pass, running_batch)
-        self.conductor.apply_plan()
-        while True:
-            batch, running_batch = self._admit(prefill_delayer_single_pass, running_batch)
-            if batch is not None:
-                self.conductor.note_admitted(batch)
-                return batch, running_batch
-            if not self.conductor.make_room(running_batch):
-                return None, running_batch
+        conductor, delayer = self.conductor, prefill_delayer_single_pass
+        if conductor is None:
+            return super()._get_new_batch_prefill_raw(delayer, running_batch)
+        conductor.apply_plan()
+        batch, running_batch = self._admit(delayer, running_batch)
+        while batch is None and conductor.plan is not None and conductor.make_room(running_batch):
+            batch, running_batch = self._admit(delayer, running_batch)
+        # Also without a plan: a grammar that has just been compiled brings its request in here.
+        if batch is not None:
+            conductor.note_admitted(batch)
+        return batch, running_batch
 
     def _admit(self, delayer: Any, running_batch: Any) -> tuple[Any, Any]:
         """SGLang's own admission, with this pass's chunk and kind of step."""
@@ -208,7 +209,27 @@ class ConductedPolicy(SchedulePolicy):
 
 
 class OneChunkAdder(PrefillAdder):
-    """Admits beside a chunked request only what fits whole: SGLang can track one chunked prompt."""
+    """Admits beside a chunked request only what fits whole: SGLang can track one chunked prompt.
+
+    SGLang computes the next chunk whatever KV is left: with prompts first, nothing can have taken
+    it meanwhile. Here others ran in between, so a chunk takes what there is; where that is not a
+    page, nobody is admitted and decodes go on.
+    """
+
+    _is_parked = False
+
+    def add_chunked_req(self, req: Any) -> Any:
+        room_tokens = int(self.memory_budget.remaining_current) // self.page_size * self.page_size
+        left = req
+        if room_tokens > 0:
+            limit = self.chunked_req_limit
+            self.chunked_req_limit = room_tokens if limit is None else min(limit, room_tokens)
+            left = super().add_chunked_req(req)
+        self._is_parked = not self.can_run_list
+        return left
+
+    def budget_state(self) -> Any:
+        return AddReqResult.OTHER if self._is_parked else super().budget_state()
 
     def _select_prefill_admission(self, req: Any, **kwargs: Any) -> Any:
         admission = super()._select_prefill_admission(req, **kwargs)

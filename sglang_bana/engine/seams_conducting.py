@@ -26,7 +26,13 @@ CONDUCTING = (
     ),
     Seam(f"{_P}:PrefillAdder._select_prefill_admission", ("self", "req", "has_chunked_req")),
     Seam(f"{_P}:PrefillAdder.add_one_req", uses=("_select_prefill_admission", "has_chunked_req")),
-    Seam(f"{_P}:PrefillAdder.add_chunked_req", uses=("chunked_req_limit",)),
+    Seam(
+        f"{_P}:PrefillAdder.add_chunked_req",
+        ("self", "req"),
+        uses=("chunked_req_limit", "can_run_list"),
+    ),
+    Seam(f"{_P}:PrefillAdder.budget_state", ("self",)),
+    Seam("sglang.srt.mem_cache.prefill_budget:PrefillBudget.remaining_current"),
     Seam(f"{_P}:_PrefillAdmission", fields=("is_chunked",)),
     Seam(f"{_P}:AddReqResult.OTHER"),
     Seam(
@@ -54,6 +60,8 @@ CONDUCTING = (
             "get_prefill_adder_class",
             "shortest_prefill_chunk_limit",
             "batch_is_full",
+            "is_hybrid_swa",
+            "budget_state",
             "inflight_middle_chunks",
         ),
     ),

@@ -58,6 +58,9 @@ class Conductor:
         self._sequences = itertools.count()
         self._inputs: PassInputs | None = None
         self._decodes = 0
+        # For whom way is made in this pass, and for whom it was made in vain in the one before.
+        self._leader: Any = None
+        self._stuck: Any = None
 
     def note_inputs(self, inputs: PassInputs) -> None:
         """Decide with these from now on."""
@@ -100,11 +103,9 @@ class Conductor:
 
     def plan_pass(self, running_batch: Any) -> StepKind | None:
         """Decide this pass; what its step is to be, None where that is left to SGLang."""
-        self.plan = None
-        scheduler = self._scheduler
-        chunked = scheduler.chunked_req
-        is_shut = running_batch.batch_is_full and chunked is None
-        if self._inputs is None or is_shut or not (scheduler.waiting_queue or chunked):
+        self.plan = self.chunk_limit = self._leader = None
+        works = self._scheduler.waiting_queue or self._scheduler.chunked_req
+        if self._inputs is None or not works or self._is_shut(running_batch):
             return None
         self.counts.passes += 1
         plan = self._decide(running_batch, self._inputs)
@@ -116,7 +117,6 @@ class Conductor:
 
     def apply_plan(self) -> None:
         """Order the queue, and let tighter requests go beside or before the chunked one."""
-        self.chunk_limit = None
         plan, chunked = self.plan, self._scheduler.chunked_req
         if plan is None or not self._panel.orders:
             return
@@ -143,7 +143,7 @@ class Conductor:
             return False
         if self._scheduler.waiting_queue[0] is not started[0]:
             self.effects.put_first(started)
-        elif running_batch.is_empty() and self._scheduler.chunked_req is None:
+        elif running_batch.is_empty():
             self.effects.give_up(started[-1])
         else:
             return False
@@ -153,8 +153,7 @@ class Conductor:
     def note_admitted(self, batch: Any) -> None:
         """These requests run now."""
         chunked = self._scheduler.chunked_req
-        if self.chunk_limit is not None and len(batch.reqs) > 1:
-            self.counts.shares += 1
+        self._note_way(batch)
         self._note_portions(batch)
         for req in batch.reqs:
             self._note_admission(req)
@@ -183,6 +182,12 @@ class Conductor:
                 return
             else:
                 return
+
+    def _is_shut(self, running_batch: Any) -> bool:
+        """Whether SGLang admits nobody now; to it no empty batch is full, nor any with windows."""
+        scheduler = self._scheduler
+        is_tried = running_batch.is_empty() or scheduler.is_hybrid_swa or scheduler.chunked_req
+        return bool(running_batch.batch_is_full and not is_tried)
 
     def _pass_over(self, running_batch: Any) -> bool:
         """Whether a lost request that leads gave way to those behind it; once a pass."""
@@ -254,6 +259,13 @@ class Conductor:
             self.outcomes.book(plan.reqs[row].bana.budget).demoted += 1
 
     def _make_way(self, ahead: list[Any], plan: PassPlan) -> None:
+        """Share the chunk with those `ahead`, or let them pass; not for one who has just found no
+        room, lest the chunked request crawl for nothing.
+        """
+        stuck, self._stuck = self._stuck, None
+        if ahead[0] is stuck:
+            return
+        self._leader = ahead[0]
         chunked = self._scheduler.chunked_req
         chunk_tokens = self._max_chunk_tokens if plan.step is None else plan.step.prefill_tokens
         self.chunk_limit = self.effects.plan_share(ahead, chunk_tokens)
@@ -261,6 +273,17 @@ class Conductor:
         if self.chunk_limit is None and is_room and self.effects.can_separate(chunked):
             self.effects.yield_chunked()
             self.outcomes.book(chunked.bana.budget).yielded += 1
+
+    def _note_way(self, batch: Any) -> None:
+        """Whether the one for whom way was made is in; if not, its prefix may have been evicted."""
+        leader, self._leader = self._leader, None
+        if leader in batch.reqs:
+            self.counts.shares += self.chunk_limit is not None
+        elif leader is not None:
+            before = self.room.new_tokens(leader.bana.slot)
+            self._measure(leader)
+            is_as_thought = self.room.new_tokens(leader.bana.slot) == before
+            self._stuck = leader if is_as_thought else None
 
     def _note_admission(self, req: Any) -> None:
         standing, inputs = req.bana, self._inputs
