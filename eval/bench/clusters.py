@@ -18,11 +18,14 @@ import msgspec
 from bana.eval.bench.children import Child, ChildPlan, bana_command, running
 from bana.eval.bench.errors import BenchError
 from bana.eval.client.target import Target
-from bana.slo.wire import EngineProof
+from bana.slo.wire import EngineProof, SchedulingReport
 
 HTTP_TIMEOUT_S = 30.0
 PROOF_TIMEOUT_S = 30.0
+# Answered within the client's own patience.
+FLUSH_PATH = f"/flush_cache?timeout={HTTP_TIMEOUT_S / 2:g}"
 FRONT_DOOR = "front-door"
+STOCK_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 NO_ENV: Mapping[str, str] = {}
 
 
@@ -62,6 +65,7 @@ class InstanceEntry(msgspec.Struct, frozen=True):
 
     name: str
     proof: EngineProof | None = None
+    scheduling: SchedulingReport | None = None
 
 
 class StatusEntry(msgspec.Struct, frozen=True):
@@ -101,28 +105,41 @@ class Cluster:
             raise BenchError(f"{self.child.plan.name}: no process {name!r} is running")
         return found[0]
 
+    def read_status(self) -> StatusEntry:
+        """What its front door says of it now."""
+        asked = Target(self.front_door.url, self._front_door_spec.control_key)
+        return msgspec.json.decode(fetch(asked, "/bana/status"), type=StatusEntry)
+
     def wait_proof(self) -> EngineProof:
         """What really runs in its first instance, told by that scheduler process itself."""
-        asked = Target(self.front_door.url, self._front_door_spec.control_key)
         deadline_s = time.monotonic() + PROOF_TIMEOUT_S
         while time.monotonic() < deadline_s:
-            status = msgspec.json.decode(fetch(asked, "/bana/status"), type=StatusEntry)
-            if status.instances[0].proof is not None:
-                return status.instances[0].proof
+            proof = self.read_status().instances[0].proof
+            if proof is not None:
+                return proof
             time.sleep(0.2)
         raise BenchError(
             f"{self.child.plan.name}: no instance told what runs in it within "
             f"{PROOF_TIMEOUT_S:g} s; nothing can be compared"
         )
 
+    def read_counts(self) -> Mapping[str, int]:
+        """What bana's policies have done in its first instance; empty where SGLang decides."""
+        seen = self.read_status().instances[0].scheduling
+        return {} if seen is None else seen.counts
+
     def require_undisturbed(self) -> None:
-        """BenchError when anything of it ended or was restarted."""
+        """BenchError when anything of it ended or was restarted, or a policy failed."""
         self.child.require_alive()
         restarted = [p.name for p in self.read_state().processes if p.restarts]
         if restarted:
             raise BenchError(
                 f"{self.child.plan.name}: {', '.join(restarted)} was restarted while it was "
                 "measured; its log is in the run directory's logs"
+            )
+        if faults := self.read_counts().get("faults", 0):
+            raise BenchError(
+                f"{self.child.plan.name}: {faults} decisions failed and were left to SGLang"
             )
 
 

@@ -20,7 +20,14 @@ import msgspec
 
 from bana.eval.bench.children import confined, pin_process
 from bana.eval.bench.closed import ClosedLoad, run_closed
-from bana.eval.bench.clusters import FRONT_DOOR, HTTP_TIMEOUT_S, Cluster, cluster, fetch
+from bana.eval.bench.clusters import (
+    FLUSH_PATH,
+    FRONT_DOOR,
+    STOCK_SCHEDULER,
+    Cluster,
+    cluster,
+    fetch,
+)
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Bench, Session
 from bana.eval.bench.overhead_round import GENERATE, draw_bodies, summarise_round
@@ -42,9 +49,6 @@ from bana.eval.bench.trials import Values
 from bana.eval.client.target import Target
 from bana.slo.figures import Aim, Figure, Judged, judge_figure
 
-# Answered within the client's own patience.
-FLUSH_PATH = f"/flush_cache?timeout={HTTP_TIMEOUT_S / 2:g}"
-STOCK_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 MEDIAN_AIM = Aim(0.98, judged=Judged.MEDIAN)
 BOUND_AIM = Aim(0.95)
 WARM_UP_ROUND = 999
@@ -77,7 +81,7 @@ class _Servers(msgspec.Struct, frozen=True):
         pin_process(self.bana.find_pid(FRONT_DOOR), cores)
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class TakenPairs(msgspec.Struct, frozen=True):
     """The pairs of one start, or of all."""
 
     neutral: list[Pair]
@@ -87,17 +91,21 @@ class _Taken(msgspec.Struct, frozen=True):
 
 def measure_overhead(session: Session) -> dict[str, Figure]:
     """All figures of this benchmark."""
-    settings = SCALES[session.request.scale]
+    taken = take_pairs(session, SCALES[session.request.scale])
+    return _judge(taken, session.request.seed)
+
+
+def take_pairs(session: Session, settings: OverheadSettings) -> TakenPairs:
+    """All pairs of all starts; bana's side runs the policies that the settings name."""
     taken = [_take_start(session, settings, start) for start in range(settings.starts)]
-    every = _Taken(
+    return TakenPairs(
         neutral=[pair for one in taken for pair in one.neutral],
         control=[pair for one in taken for pair in one.control],
         shared=[pair for one in taken for pair in one.shared],
     )
-    return _judge(every, session.request.seed)
 
 
-def _take_start(session: Session, settings: OverheadSettings, start: int) -> _Taken:
+def _take_start(session: Session, settings: OverheadSettings, start: int) -> TakenPairs:
     """Start both servers and take the pairs of one start."""
     kinds = (Side.BANA, Side.STOCK) if start % 2 == 0 else (Side.STOCK, Side.BANA)
     where = f"start {start + 1}/{settings.starts}"
@@ -113,14 +121,18 @@ def _take_start(session: Session, settings: OverheadSettings, start: int) -> _Ta
             return _run_round(settings, servers, Side(run.side), seed)
 
         def take(name: str, sides: tuple[Side, Side], pairs: int) -> list[Pair]:
+            if not pairs:
+                return []
             return session.run_pairs(PairPlan(f"{name}, {where}", *sides, pairs), measure)
 
         neutral = take("bana and stock", (Side.BANA, Side.STOCK), settings.pairs)
         again = (Side.STOCK, Side.STOCK_AGAIN)
         control = take("stock and stock", again, settings.control_pairs)
+        if settings.policies and not servers.bana.read_counts().get("passes"):
+            raise BenchError(f"bana decided no pass, though it runs {', '.join(settings.policies)}")
         servers.move_front_door(servers.placement.server)
         shared = take("shared cores", (Side.BANA, Side.STOCK), settings.shared_pairs)
-    return _Taken(neutral, control, shared)
+    return TakenPairs(neutral, control, shared)
 
 
 @contextlib.contextmanager
@@ -129,7 +141,6 @@ def _started(
 ) -> Iterator[_Servers]:
     """Both clusters, started in the order of `kinds`."""
     placement = plan_engine_placement()
-    words = ["--model", settings.model, "--set"]
     with confined(placement.client), contextlib.ExitStack() as stack:
         ready = {}
         for kind in kinds:
@@ -137,7 +148,7 @@ def _started(
             ready[kind] = stack.enter_context(
                 cluster(
                     kind,
-                    [*words, f"engine.scheduler={kind}"],
+                    _list_words(settings, kind),
                     placement.server,
                     folder,
                     settings.start_timeout_s,
@@ -149,6 +160,12 @@ def _started(
             pin_process(started.child.pid, placement.client)
             pin_process(started.find_pid(FRONT_DOOR), placement.client)
         yield servers
+
+
+def _list_words(settings: OverheadSettings, side: Side) -> list[str]:
+    policies = settings.policies if side is Side.BANA else ()
+    sets = [word for entry in policies for word in ("--set", entry)]
+    return ["--model", settings.model, "--set", f"engine.scheduler={side}", *sets]
 
 
 def _check_proofs(servers: _Servers) -> None:
@@ -177,7 +194,7 @@ def _run_round(settings: OverheadSettings, servers: _Servers, side: Side, seed: 
     return summarise_round(result, settings.output_tokens)
 
 
-def _judge(taken: _Taken, seed: int) -> dict[str, Figure]:
+def _judge(taken: TakenPairs, seed: int) -> dict[str, Figure]:
     def ratio(pairs: list[Pair]) -> Figure:
         return figure_ratio(pairs, "tokens_per_s", seed, None)
 

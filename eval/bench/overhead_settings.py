@@ -15,6 +15,7 @@ class OverheadSettings(msgspec.Struct, frozen=True):
 
     Both servers are started `starts` times, and each start gives the pairs named here: two
     equal servers of one start were seen to differ by some 3 % for as long as they lived.
+    `policies` are settings of bana's side; without any it is neutral.
     """
 
     starts: int
@@ -26,6 +27,7 @@ class OverheadSettings(msgspec.Struct, frozen=True):
     prompt_tokens: int = 128
     output_tokens: int = 64
     model: str = "smollm2"
+    policies: tuple[str, ...] = ()
     first_token_id: int = 1_000
     last_token_id: int = 40_000
     round_timeout_s: float = 600.0
