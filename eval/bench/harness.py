@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import signal
 import threading
@@ -41,6 +42,8 @@ from bana.slo.errors import ConfigError
 from bana.slo.figures import BenchReport, Figure
 
 Say = Callable[[str], None]
+# Of the values of a trial, so many are worth a line.
+MAX_SHOWN = 16
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -216,7 +219,9 @@ def _claim(figures: Mapping[str, Figure], scale: Scale) -> dict[str, Figure]:
 
 
 def _list_values(values: Values) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    shown = [f"{name} {value:.4g}" for name, value in itertools.islice(values.items(), MAX_SHOWN)]
+    left = len(values) - len(shown)
+    return ", ".join([*shown, f"and {left} more"] if left else shown)
 
 
 @contextlib.contextmanager

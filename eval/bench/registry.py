@@ -9,6 +9,8 @@ from bana.eval.bench.client import CLIENT
 from bana.eval.bench.harness import Bench
 from bana.eval.bench.overhead import OVERHEAD
 from bana.eval.bench.router import ROUTER
+from bana.eval.bench.scheduler import SCHEDULER
+from bana.eval.bench.slo.bench import SLO
 from bana.slo.errors import ConfigError, describe_unknown
 
 BENCHES: Mapping[str, Bench] = {
@@ -16,6 +18,8 @@ BENCHES: Mapping[str, Bench] = {
     "client": CLIENT,
     "overhead": OVERHEAD,
     "router": ROUTER,
+    "scheduler": SCHEDULER,
+    "slo": SLO,
 }
 
 

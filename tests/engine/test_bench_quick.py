@@ -43,3 +43,28 @@ def test_attention_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert any(name.startswith("extend_vs_torch_native[") for name in report["figures"])
     assert any(name.startswith("decode_vs_torch_native[") for name in report["figures"])
     assert report["settings"]["measured_with"]["extent"] == "quick"
+
+
+def test_a_pass_is_timed_apart_and_tokens_are_counted(tmp_path: Path) -> None:
+    figures = run_quick("scheduler", tmp_path / "scheduler.json")["figures"]
+
+    added = [name for name in figures if name.startswith("scheduler_pass_10k_ms[")]
+    assert {"budget", "cascade", "edf"} <= {name[:-1].split("[")[1] for name in added}
+    assert all(figures[name]["aim"] == "<= 2" for name in added)
+    assert figures["throughput_vs_stock"]["value"] > 0
+    assert figures["throughput_vs_stock"]["aim"] == ">= 0.98 (median)"
+
+
+# Two servers with a model that is generated first.
+@pytest.mark.full
+def test_both_sides_are_offered_both_workloads(tmp_path: Path) -> None:
+    report = run_quick("slo", tmp_path / "slo.json")
+
+    for workload in ("conversation", "bursty"):
+        for side in ("budget", "fcfs"):
+            attained = report["figures"][f"lowest_load_attainment[{workload},{side}]"]
+            assert 0 <= attained["low"] <= attained["high"] <= 1
+        assert report["figures"][f"light_load_vs_stock[{workload}]"]["value"] > 0
+        told = report["settings"]["measured"][workload]
+        assert told["tuned_flags"] == "defaults"
+        assert told["isolated"]["tpot_ms"] > 0

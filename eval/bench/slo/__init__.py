@@ -1,0 +1,1 @@
+"""Latency budgets beside SGLang's own orders, on a real engine."""
