@@ -24,10 +24,11 @@ import msgspec
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.facts import describe_machine, read_source
 from bana.eval.bench.pairs import figure_level
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
 from bana.radix_global.stores.page import HEADER_BYTES
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome
+from bana.radix_global.stores.store import ReadOutcome
 from bana.slo.figures import Aim, BenchReport, Figure, judge_figure
 from bana.slo.stats import bootstrap_paired
 

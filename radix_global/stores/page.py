@@ -15,7 +15,8 @@ from enum import IntEnum, StrEnum
 
 import xxhash
 
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome
+from bana.radix_global.keys import KEY_BYTES
+from bana.radix_global.stores.store import ReadOutcome
 
 HEADER_BYTES = 64
 MAGIC = b"\x89BANA\r\n\x1a"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-KEY_BYTES = 16
+from bana.radix_global.keys import KEY_BYTES
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 

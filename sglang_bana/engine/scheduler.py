@@ -216,6 +216,7 @@ class OneChunkAdder(PrefillAdder):
     page, nobody is admitted and decodes go on.
     """
 
+    chunked_req_limit: int | None
     _is_parked = False
 
     def add_chunked_req(self, req: Any) -> Any:

@@ -85,6 +85,7 @@ class SchedulingStand:
             max_running_requests=256,
             page_size=PAGE,
             is_mixed_chunk=False,
+            is_hybrid_swa=False,
             device="cpu",
             tree_cache=tree,
             _pending_chunked_abort_req=None,
@@ -92,7 +93,9 @@ class SchedulingStand:
         self._stock = SchedulePolicy("fcfs", tree, False, False, False)
         self._arrived = [self._make_request(index) for index in range(plan.requests)]
         self._running = SimpleNamespace(
-            batch_is_full=False, reqs=[self._make_decoding(i) for i in range(DECODING)]
+            batch_is_full=False,
+            is_empty=lambda: False,
+            reqs=[self._make_decoding(i) for i in range(DECODING)],
         )
         self.conductor = self._seat_all()
 

@@ -45,6 +45,8 @@ def test_attention_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert report["settings"]["measured_with"]["extent"] == "quick"
 
 
+# Two servers, one after the other; the pass itself has unit tests.
+@pytest.mark.full
 def test_a_pass_is_timed_apart_and_tokens_are_counted(tmp_path: Path) -> None:
     figures = run_quick("scheduler", tmp_path / "scheduler.json")["figures"]
 

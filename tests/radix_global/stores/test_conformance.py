@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.faulty import Fault, FaultOptions, FaultyStore
 from bana.radix_global.stores.memory import MemoryOptions, MemoryStore
 from bana.radix_global.stores.options import DirectoryOptions
 from bana.radix_global.stores.store import (
-    KEY_BYTES,
     ReadOutcome,
     RefreshOutcome,
     Store,

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
 from bana.radix_global.stores.segment import Sync
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome, RefreshOutcome, WriteOutcome
+from bana.radix_global.stores.store import ReadOutcome, RefreshOutcome, WriteOutcome
 from bana.slo.errors import ConfigError
 
 SMALL = {"capacity_bytes": 2**14, "segment_bytes": 2**11}  # 8 segments of about 12 pages

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome, RefreshOutcome, WriteOutcome
+from bana.radix_global.keys import KEY_BYTES
+from bana.radix_global.stores.store import ReadOutcome, RefreshOutcome, WriteOutcome
 from bana.slo.errors import ConfigError
 
 KEY = bytes(KEY_BYTES)

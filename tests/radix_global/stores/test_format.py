@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import xxhash
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome, WriteOutcome
+from bana.radix_global.stores.store import ReadOutcome, WriteOutcome
 
 Recover = Callable[[DirectoryStore], set[bytes]]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.memory import PAGE_OVERHEAD_BYTES, MemoryOptions, MemoryStore
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome, Write, WriteOutcome
+from bana.radix_global.stores.store import ReadOutcome, Write, WriteOutcome
 from bana.slo.errors import ConfigError
 
 PAGE_BYTES = 1_000

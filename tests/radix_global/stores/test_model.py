@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
 from bana.radix_global.stores.store import (
-    KEY_BYTES,
     ReadOutcome,
     Refresh,
     RefreshOutcome,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome
+from bana.radix_global.keys import KEY_BYTES
+from bana.radix_global.stores.store import ReadOutcome
 
 PAGE_BYTES = 200_000
 COMMON = """

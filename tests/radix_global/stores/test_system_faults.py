@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import xxhash
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.segment import Sync
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome, RefreshOutcome, WriteOutcome
+from bana.radix_global.stores.store import ReadOutcome, RefreshOutcome, WriteOutcome
 
 KEYS = [bytes([n]) * KEY_BYTES for n in range(8)]
 PAGES = [Random(n).randbytes(500) for n in range(8)]

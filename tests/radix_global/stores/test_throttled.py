@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.memory import MemoryOptions, MemoryStore
-from bana.radix_global.stores.store import KEY_BYTES, ReadOutcome, WriteOutcome
+from bana.radix_global.stores.store import ReadOutcome, WriteOutcome
 from bana.radix_global.stores.throttled import Throttle, ThrottledStore
 from bana.slo.errors import ConfigError
 

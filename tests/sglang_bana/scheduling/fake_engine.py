@@ -33,6 +33,7 @@ BOOT_ID = BOOT_ID_FILE.read_text(encoding="ascii").strip()
 START_S = 1000.0
 # What a step of these engines takes.
 SPEED = StepModel(0.01, 0.001, 0.0, 0.01, 0.001, 0.0)
+POLICIES = SchedulingConfig(order="budget", governor="tpot")
 
 
 class Clock:
@@ -60,7 +61,7 @@ class Setup:
     is_overlapping: bool = False
     is_mixing: bool = False
     tp_size: int = 1
-    scheduling: SchedulingConfig = SchedulingConfig(order="budget", governor="tpot")
+    scheduling: SchedulingConfig = POLICIES
 
     def spec(self) -> InstanceSpec:
         return InstanceSpec(

@@ -74,9 +74,7 @@ def test_a_bad_promise_is_refused_with_400_and_the_reason(
 def test_a_refused_request_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = build_engine()
     finished: list[str] = []
-    monkeypatch.setattr(
-        engine.tree_cache, "finish", lambda handle, _: finished.append(handle.rid)
-    )
+    monkeypatch.setattr(engine.tree_cache, "finish", lambda handle, _: finished.append(handle.rid))
     engine.process_input_requests([make_req("bad", [1], 4, GOOD | {"bana_ttft_s": -1.0})])
     assert finished == ["bad"]
 

@@ -25,8 +25,6 @@ WHOLE = _PrefillAdmission(0, 8, 4, False, 0)
 PART = _PrefillAdmission(0, 8, 0, True, 0)
 
 
-
-
 @pytest.mark.parametrize("is_overlapping", [False, True])
 def test_without_policies_an_engine_decides_as_sglang_does(is_overlapping: bool) -> None:
     ours = build_engine("stock", "stock", pages=30, is_overlapping=is_overlapping)

@@ -13,7 +13,7 @@ from sglang_bana.engine.scheduling.conductor import REMEASURED_ROWS
 
 from .asks import ask
 from .books import check_books
-from .fake_engine import SPEED, START_S, FakeEngine, build_engine, replace_policies
+from .fake_engine import SPEED, FakeEngine, build_engine, replace_policies
 
 
 class Failing:
@@ -215,4 +215,3 @@ def test_everybody_is_answered_under_every_policy(order: str, governor: str) -> 
     engine.run_dry()
     assert [len(req.output_ids) for req in asked] == [4] * 8
     assert engine.conductor.counts.faults == 0
-

@@ -137,4 +137,3 @@ def test_what_rank_0_told_is_no_request() -> None:
     assert engine.waiting_queue == []
     engine.process_input_requests([make_req("a", [1, 2], 4, None)])
     assert engine.waiting_queue[0].bana.budget.arrival_s == 7.0
-
