@@ -1,6 +1,6 @@
 """Which load is offered next, and to which sides: a grid that follows what was attained.
 
-multiples of the capacity   0.75   1.0   1.33   1.8   2.4   ▸ beyond, while a side still holds
+multiples of the capacity   0.75   1.0   1.33   1.8   2.4   ▸ more above, while a side holds
 a side that falls below `give_up` ──────┘ is offered no higher load; one that misses the target at
 its lowest load is offered lower ones. So each side brackets its max rate where that can be done.
 """
@@ -15,12 +15,13 @@ from bana.slo.errors import ConfigError
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """Rising loads as multiples of the capacity, and at most `beyond` more at either end."""
+    """Rising loads as multiples of the capacity, and at most so many more at either end."""
 
     multiples: tuple[float, ...]
     target: float = 0.9
     give_up: float = 0.75
-    beyond: int = 2
+    more_below: int = 2
+    more_above: int = 2
 
     def __post_init__(self) -> None:
         is_rising = list(self.multiples) == sorted(set(self.multiples))
@@ -63,13 +64,13 @@ def plan_next(tried: Sequence[Tried], grid: Grid) -> float | None:
     left = [multiple for multiple in grid.multiples if multiple not in done]
     if left and not has_given_up:
         return left[0]
-    if sum(multiple not in grid.multiples for multiple in done) >= grid.beyond:
-        return None
     lowest, highest = min(done), max(done)
     if done[lowest] < grid.target:
-        return lowest / grid.step
+        is_left = sum(multiple < grid.multiples[0] for multiple in done) < grid.more_below
+        return lowest / grid.step if is_left else None
     if done[highest] >= grid.target and not has_given_up:
-        return highest * grid.step
+        is_left = sum(multiple > grid.multiples[-1] for multiple in done) < grid.more_above
+        return highest * grid.step if is_left else None
     return None
 
 

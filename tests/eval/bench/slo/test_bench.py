@@ -10,7 +10,6 @@ import pytest
 
 from bana.eval.bench.harness import BenchRequest, Interruption, Session
 from bana.eval.bench.slo.bench import measure_fleet
-from bana.eval.bench.slo.grid import Grid
 from bana.eval.bench.slo.settings import QUICK, SloWorkload
 from bana.eval.bench.slo.sides import SloSide
 from bana.eval.bench.trials import open_trials
@@ -22,7 +21,7 @@ CANDIDATES = ((), ("--enable-mixed-chunk",))
 SETTINGS = msgspec.structs.replace(
     QUICK,
     workloads=(
-        SloWorkload("w", QUICK.workloads[0].shape, 40.0, 40.0, 40.0, Grid((0.5, 1.0), beyond=0)),
+        SloWorkload("w", QUICK.workloads[0].shape, 40.0, 40.0, 40.0, QUICK.workloads[0].grid),
     ),
     candidates=CANDIDATES,
     stock_orders=tuple(SIDES[1:]),

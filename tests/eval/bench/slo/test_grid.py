@@ -19,7 +19,7 @@ def climb(attain: Callable[[float], float], grid: Grid = GRID) -> list[float]:
     tried: list[Tried] = []
     while (multiple := plan_next(tried, grid)) is not None:
         tried.append(Tried(multiple, attain(multiple)))
-        assert len(tried) <= len(grid.multiples) + grid.beyond
+        assert len(tried) <= len(grid.multiples) + grid.more_below + grid.more_above
     return [one.multiple for one in tried]
 
 
@@ -41,12 +41,18 @@ def test_a_side_that_misses_at_the_lowest_load_goes_below_it() -> None:
     assert found == pytest.approx([0.75, 0.75 * 0.75])
 
 
+def test_an_end_that_may_not_be_passed_is_not_passed() -> None:
+    shut = Grid(GRID.multiples, more_below=0, more_above=1)
+    assert climb(lambda load: 0.8, shut) == [0.75, 1.0, 1.5, 2.0]
+    assert climb(lambda load: 1.0, shut) == pytest.approx([0.75, 1.0, 1.5, 2.0, 8 / 3])
+
+
 @given(st.floats(0.01, 10.0), st.floats(0.0, 0.89))
 def test_a_falling_curve_is_bracketed_or_the_bound_is_reached(edge: float, after: float) -> None:
     loads = climb(lambda load: 1.0 if load < edge else after)
     is_bracketed = min(loads) < edge <= max(loads)
-    beyond = [load for load in loads if load not in GRID.multiples]
-    assert is_bracketed or len(beyond) == GRID.beyond
+    below, above = (sum(load < 0.75 for load in loads), sum(load > 2.0 for load in loads))
+    assert is_bracketed or below == GRID.more_below or above == GRID.more_above
 
 
 def test_a_round_is_the_lowest_load_that_is_wanted_with_all_who_want_it() -> None:
