@@ -80,7 +80,7 @@ CONVERSATION = Shape(
     length_scale=0.1,
     trace=CONVERSATION_TRACE,
 )
-# Code completion in bursts. Squared, the CV is 13: with a CV of 13 nearly all of a window's requests
+# Code completion in bursts. Squared, the CV is 13: with a CV of 13 nearly all requests of a window
 # come in one moment, whatever the rate, and no order keeps 90 % of what they are promised.
 BURSTY = Shape(
     input_tokens=Length(2048.0, 12_720.0),
@@ -118,7 +118,14 @@ DEFAULT = SloSettings(
 )
 QUICK = SloSettings(
     workloads=(
-        SloWorkload("conversation", CONVERSATION, 8.0, 8.0, 8.0, Grid((0.5, 1.0), more_below=0, more_above=0)),
+        SloWorkload(
+            "conversation",
+            CONVERSATION,
+            8.0,
+            8.0,
+            8.0,
+            Grid((0.5, 1.0), more_below=0, more_above=0),
+        ),
         SloWorkload("bursty", BURSTY, 8.0, 8.0, 8.0, Grid((0.5, 1.0), more_below=0, more_above=0)),
     ),
     candidates=((),),
