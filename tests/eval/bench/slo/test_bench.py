@@ -73,6 +73,7 @@ class Measurement:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.fleet = StubFleet(url)
+        self.url, self.folder = url, folder
         self.said: list[str] = []
         path = folder / "trials.jsonl"
         with open_trials(path, "key") as log:
@@ -89,16 +90,13 @@ class Measurement:
 
 
 @pytest.fixture(scope="module")
-def first(stub_process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+def run(stub_process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurement]:
     # Slow enough for promises that are multiples of it to be kept on a busy machine.
     with stub_process(chunks=4, first_delay_s=0.2, chunk_interval_s=0.1) as url:
-        yield url, tmp_path_factory.mktemp("slo")
+        yield Measurement(url, tmp_path_factory.mktemp("slo"))
 
 
-def test_sides_take_turns_and_an_interrupted_run_starts_nothing_twice(first) -> None:
-    url, folder = first
-    run = Measurement(url, folder)
-
+def test_sides_take_turns_and_an_interrupted_run_starts_nothing_twice(run: Measurement) -> None:
     # A stub keeps every promise, so that each side is offered the whole grid.
     assert run.list_sides("load 0.5") == SIDES
     assert run.list_sides("load 1") == SIDES[::-1]
@@ -109,15 +107,15 @@ def test_sides_take_turns_and_an_interrupted_run_starts_nothing_twice(first) -> 
     assert names[:2] == ["fcfs", "fcfs"]
     assert sorted(names[2:]) == sorted(SIDES)
 
-    again = Measurement(url, folder)
+    again = Measurement(run.url, run.folder)
     assert again.fleet.started == []
     assert again.figures == run.figures
     assert again.session.notes == run.session.notes
 
 
-def test_every_side_has_its_attainment_and_the_report_says_how_it_was_tuned(first) -> None:
-    run = Measurement(*first)
-
+def test_every_side_has_its_attainment_and_the_report_says_how_it_was_tuned(
+    run: Measurement,
+) -> None:
     for side in SIDES:
         assert run.figures[f"lowest_load_attainment[w,{side}]"].value == 1.0
     assert run.figures["light_load_vs_stock[w]"].value > 0
