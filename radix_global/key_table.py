@@ -4,7 +4,7 @@
     heads[bucket] ─▶ row ─ next ─▶ row ─ next ─▶ 0
 
 Keys are hashes already. The size is fixed, so that nothing is ever rebuilt: a growing dictionary of
-ten million keys stands still for a second when it grows, and needs six times the memory.
+ten million keys stands still for most of a second when it grows, and weighs several times as much.
 """
 
 from __future__ import annotations
