@@ -95,7 +95,7 @@ class SloJob:
 
     def offer_tuning(self, args: Args, rate_rps: float) -> PointSeen:
         """What the stock side attains with these flags, on requests that are not scored."""
-        side = make_stock_side(TUNED, args)
+        side = make_stock_side(self._settings, TUNED, args)
         # One server at a time: candidates are many.
         self._fleet.keep_only([side])
         settings = self._settings
@@ -125,7 +125,7 @@ class SloJob:
     def _list_sides(self, tuned: Tuned) -> dict[str, SloSide]:
         """All that are compared, ours first."""
         orders = self._settings.stock_orders
-        stocks = {order: make_stock_side(order, tuned.args) for order in orders}
+        stocks = {order: make_stock_side(self._settings, order, tuned.args) for order in orders}
         return {BUDGET: make_budget_side(self._settings), **stocks}
 
     def describe_isolated(self) -> dict[str, object]:
@@ -189,7 +189,7 @@ class SloJob:
 
             def measure() -> Mapping[str, float]:
                 offered = self._offer(settings.seeds, 1.0, settings.requests)
-                served = self._fleet.reach(make_stock_side(TUNED, settings.candidates[0]))
+                served = self._fleet.reach(make_stock_side(settings, TUNED, settings.candidates[0]))
                 return take_isolated(self._session, settings, served, offered)
 
             self._isolated = read_isolated(self._session.run_trial(name, measure))

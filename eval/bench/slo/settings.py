@@ -47,6 +47,7 @@ class SloSettings(msgspec.Struct, frozen=True):
     `candidates` are the flags of SGLang among which the stock side's are chosen, at `tuning_load`
     times what its defaults carry. `stock_orders` are SGLang's --schedule-policy. At `light_load`
     times the capacity `light_requests` are offered to the budget side and the tuned one.
+    Each server has `pool_tokens` of KV, and takes about `side_bytes` of memory in all.
     """
 
     workloads: tuple[SloWorkload, ...]
@@ -64,6 +65,8 @@ class SloSettings(msgspec.Struct, frozen=True):
     p99_factor: float = 40.0
     model: str = "smollm2"
     budget_args: tuple[str, ...] = ()
+    pool_tokens: int = 16_384
+    side_bytes: int = 3_600_000_000
     first_token_id: int = 1_000
     last_token_id: int = 40_000
     max_input_tokens: int = 4_096
@@ -136,6 +139,7 @@ QUICK = SloSettings(
     light_requests=6,
     search_points=1,
     model=FIXTURE,
+    side_bytes=2_500_000_000,
     first_token_id=100,
     last_token_id=700,
     max_input_tokens=512,

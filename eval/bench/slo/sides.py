@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from bana.eval.bench.children import ChildPlan, pin_process, running
 from bana.eval.bench.clusters import (
@@ -52,13 +53,18 @@ class SloSide(msgspec.Struct, frozen=True):
 
 def make_budget_side(settings: SloSettings) -> SloSide:
     """bana's policies; of SGLang's flags only those that the settings name."""
-    return SloSide(BUDGET, BUDGET_POLICIES, settings.budget_args)
+    return SloSide(BUDGET, BUDGET_POLICIES, (*_size_pool(settings), *settings.budget_args))
 
 
-def make_stock_side(order: str, tuned: Sequence[str]) -> SloSide:
+def make_stock_side(settings: SloSettings, order: str, tuned: Sequence[str]) -> SloSide:
     """SGLang's own scheduler with one of its orders."""
-    args = ("--schedule-policy", order, *tuned)
+    args = (*_size_pool(settings), "--schedule-policy", order, *tuned)
     return SloSide(order, ("engine.scheduler=stock",), args)
+
+
+def _size_pool(settings: SloSettings) -> tuple[str, str]:
+    """As much KV as a point can fill, so that all sides find room beside each other."""
+    return ("--max-total-tokens", str(settings.pool_tokens))
 
 
 class Served:
@@ -115,7 +121,8 @@ class Fleet:
 
     def _start(self, side: SloSide) -> tuple[Served, contextlib.ExitStack]:
         timeout_s = self._settings.start_timeout_s
-        flags = " ".join(side.sglang_args) or "no flags of SGLang"
+        require_memory(side.name, self._settings.side_bytes, psutil.virtual_memory().available)
+        flags = " ".join(side.sglang_args)
         self._session.say(f"starting {side.name} with {flags} (up to {timeout_s:g} s)")
         self._started += 1
         words = side.list_words(self._find_model())
@@ -143,6 +150,16 @@ class Fleet:
         if status != 0:
             raise BenchError(f"{FIXTURES_MODULE} ended with status {status}: {' '.join(said[-3:])}")
         return out
+
+
+def require_memory(name: str, needed_bytes: int, available_bytes: int) -> None:
+    """BenchError where a server would not find room beside those that are up."""
+    if available_bytes < needed_bytes:
+        raise BenchError(
+            f"{name} would need about {needed_bytes / 2**30:.1f} GiB and "
+            f"{available_bytes / 2**30:.1f} GiB are available: end what else runs here; what was "
+            "measured is kept"
+        )
 
 
 def _check_scheduler(side: SloSide, ready: Cluster) -> None:

@@ -7,6 +7,7 @@ import itertools
 import msgspec
 import pytest
 
+from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Scale
 from bana.eval.bench.slo.grid import Grid
 from bana.eval.bench.slo.points import PointSeen
@@ -20,7 +21,7 @@ from bana.eval.bench.slo.settings import (
     describe_slo_settings,
     estimate_minutes,
 )
-from bana.eval.bench.slo.sides import make_budget_side, make_stock_side
+from bana.eval.bench.slo.sides import make_budget_side, make_stock_side, require_memory
 from bana.eval.bench.slo.tuning import choose_best, search_capacity, tune_stock
 
 POINT = PointSeen(1.0, 100.0, 100.0, 25.0, 25.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.2, 0.5)
@@ -93,16 +94,23 @@ def test_a_capacity_out_of_reach_is_the_bound(capacity_rps: float, found_rps: fl
 
 
 def test_sides_differ_in_who_decides_alone() -> None:
-    budget, stock = make_budget_side(DEFAULT), make_stock_side(TUNED, SMALL)
+    budget, stock = make_budget_side(DEFAULT), make_stock_side(DEFAULT, TUNED, SMALL)
+    pool = ("--max-total-tokens", "16384")
     assert budget.list_words("m") == [
         *("--model", "m", "--set", "scheduling.order=budget"),
-        *("--set", "scheduling.governor=tpot", "--"),
+        *("--set", "scheduling.governor=tpot", "--", *pool),
     ]
     assert stock.list_words("m") == [
-        *("--model", "m", "--set", "engine.scheduler=stock", "--"),
+        *("--model", "m", "--set", "engine.scheduler=stock", "--", *pool),
         *("--schedule-policy", "fcfs", "--chunked-prefill-size", "128"),
     ]
     assert (budget.is_bana, budget.name, stock.is_bana) == (True, BUDGET, False)
+
+
+def test_a_side_without_room_is_not_started() -> None:
+    require_memory("lpm", 3 * 2**30, 3 * 2**30)
+    with pytest.raises(BenchError, match=r"lpm would need about 3\.0 GiB and 2\.0 GiB"):
+        require_memory("lpm", 3 * 2**30, 2 * 2**30)
 
 
 def test_the_default_scale_is_what_was_asked_for_and_ends_in_time() -> None:
