@@ -24,8 +24,8 @@ TUNED = "fcfs"
 FIXTURE = "fixture"
 BUDGET_POLICIES = ("scheduling.order=budget", "scheduling.governor=tpot")
 # Seconds on a slow machine of two cores: a start, and what a point takes beside its arrivals.
-START_S = 45.0
-AROUND_POINT_S = 8.0
+START_S = 55.0
+AROUND_POINT_S = 6.0
 ISOLATED_S = 35.0
 WARM_UP_S = 10.0
 
