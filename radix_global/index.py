@@ -74,6 +74,12 @@ class PrefixIndex(Protocol):
         False where it was not there. It stays wherever else it resides, and so do its descendants.
         """
 
+    def drop_from_arena(self, key: bytes) -> int | None:
+        """Give up a page's slot, which is the caller's again; None where it is leased or not there.
+
+        It stays wherever else it resides, and so do its descendants.
+        """
+
     def inspect(self, key: bytes) -> PageState | None:
         """All about one page, None where it is not known."""
 

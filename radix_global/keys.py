@@ -23,7 +23,7 @@ NAMESPACE_VERSION = b"bana-namespace-v1"
 PAGE_VERSION = b"bana-page-v1"
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+class Namespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything besides the tokens that changes a page's bytes.
 
     `weights_epoch` is empty for the weights as loaded and unique for each update after that. A

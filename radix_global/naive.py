@@ -117,6 +117,15 @@ class NaiveIndex(PrefixIndex):
         self._forget_unneeded()
         return True
 
+    def drop_from_arena(self, key: bytes) -> int | None:
+        _check_key(key)
+        page = self._pages.get(key)
+        if page is None or ARENA not in page.places or self._count_leases(key):
+            return None
+        page.places.remove(ARENA)
+        self._forget_unneeded()
+        return page.slot
+
     def inspect(self, key: bytes) -> PageState | None:
         _check_key(key)
         if key not in self._pages:

@@ -120,6 +120,14 @@ class PrefixTree(PrefixIndex):
         self._vacate(row, holder)
         return True
 
+    def drop_from_arena(self, key: bytes) -> int | None:
+        row = self._find_one(key)
+        if not self._places[ARENA].holds(row) or self._pages.leases.one[row]:
+            return None
+        slot: int = self._pages.slot.one[row]
+        self._vacate(row, self._places[ARENA])
+        return slot
+
     def inspect(self, key: bytes) -> PageState | None:
         row = self._find_one(key)
         if row == ROOT:

@@ -88,6 +88,13 @@ class Appender:
             self._shelf.folder.remove_segment(active.segment.name)
             self._shelf.catalogue.remove_segment(active.segment, Changes())
 
+    def give_up(self, segment: Segment, changes: Changes) -> None:
+        """Take a segment that nobody writes away, with all that stands there."""
+        shelf = self._shelf
+        shelf.folder.remove_segment(segment.name)
+        shelf.files.forget(segment.name)
+        shelf.catalogue.remove_segment(segment, changes)
+
     def _has_room(self, active: Active, payload_bytes: int) -> bool:
         options = self._shelf.options
         return (
@@ -131,9 +138,7 @@ class Appender:
             victim = self._pick_victim(active.segment)
             with suppress(OSError):
                 self._keep_hot(active, victim, changes)
-            shelf.folder.remove_segment(victim.name)
-            shelf.files.forget(victim.name)
-            shelf.catalogue.remove_segment(victim, changes)
+            self.give_up(victim, changes)
             shelf.survey.counts.add("evicted_segments")
 
     def _is_over(self, own: Segment) -> bool:
@@ -158,11 +163,13 @@ class Appender:
             location = shelf.catalogue.find(key)
             if location is None or location.segment is not victim or not location.is_hot:
                 continue
-            end_bytes = active.writer.tail_bytes + HEADER_BYTES + location.length_bytes
+            extent = location.unpack()
+            end_bytes = active.writer.tail_bytes + HEADER_BYTES + extent.length_bytes
             if end_bytes > shelf.options.kept_bytes:
                 return
-            payload = memoryview(bytearray(location.length_bytes))
+            payload = memoryview(bytearray(extent.length_bytes))
             if load_page(shelf.files, key, location, payload) is ReadOutcome.READ:
                 location.is_hot = False
-                self._write(active, page_header(key, payload), payload, changes)
+                header = page_header(key, extent.origin, payload)
+                self._write(active, header, payload, changes)
                 shelf.survey.counts.add("kept_pages")

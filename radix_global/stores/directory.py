@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from bana.radix_global.stores.appending import Appender, Shelf
 from bana.radix_global.stores.catalogue import Catalogue, Changes, Location
+from bana.radix_global.stores.clearing import Clearing
 from bana.radix_global.stores.descriptors import OpenFiles
 from bana.radix_global.stores.faults import write_outcome
 from bana.radix_global.stores.folder import Folder
 from bana.radix_global.stores.loading import load_page
+from bana.radix_global.stores.losses import Losses
 from bana.radix_global.stores.options import DirectoryOptions
-from bana.radix_global.stores.page import drop_header, page_header
+from bana.radix_global.stores.page import drop_header, pack_origin, page_header
 from bana.radix_global.stores.store import (
+    HeldPage,
+    Moment,
+    PageOrigin,
     Payload,
     ReadOutcome,
     Refresh,
@@ -49,12 +55,14 @@ class DirectoryStore:
         self._counts = self._survey.counts
         shelf = Shelf(self._folder, self._files, self._catalogue, self._survey, options)
         self._appender = Appender(shelf, rng)
+        self._clearing = Clearing(shelf, self._appender)
+        self._losses = Losses()
         self._is_closed = False
         # Held by whoever changes the folder or looks at all of it; a read never waits for it.
         self._changing = threading.Lock()
         self._check_capacity()
 
-    def put(self, key: bytes, payload: Payload) -> Write:
+    def put(self, key: bytes, payload: Payload, origin: PageOrigin) -> Write:
         """See Store; a page longer than `max_payload_bytes` is REFUSED."""
         check_key(key)
         data = view_bytes(payload)
@@ -63,7 +71,7 @@ class DirectoryStore:
         settled = self._settle_put(key)
         if settled is not None:
             return Write(settled)
-        header = page_header(key, data)
+        header = page_header(key, pack_origin(key, origin), data)
         with self._changing:
             settled = self._settle_put(key)
             if settled is not None:
@@ -95,9 +103,18 @@ class DirectoryStore:
         """See Store."""
         return self._catalogue.find(key) is not None
 
-    def keys(self) -> list[bytes]:
+    def pages(self) -> list[HeldPage]:
         """See Store."""
-        return self._catalogue.keys()
+        return self._catalogue.pages()
+
+    def pages_before(self, moment: Moment) -> list[HeldPage]:
+        """See Store: a page is as old as the last write to its segment. O(segments + pages)."""
+        pages: list[HeldPage] = []
+        for segment in self._catalogue.segments():
+            with suppress(OSError):
+                if self._folder.written_s(segment.name) < moment.date_s:
+                    pages += self._catalogue.pages_at(segment)
+        return pages
 
     def drop(self, key: bytes) -> Write:
         """See Store; after any other outcome than DROPPED it may be there again when reopened."""
@@ -118,6 +135,18 @@ class DirectoryStore:
             self._catalogue.discard(key)
             return Write(outcome, tuple(lost for lost in changes.lost if lost != key))
 
+    def drop_many(self, keys: Collection[bytes]) -> Iterator[Write]:
+        """See Store: whole segments are unlinked, from the oldest on, while all in them is to go.
+
+        O(segments + pages) for those; a mark for each page of the others.
+        """
+        wanted = dict.fromkeys(keys)
+        yield from self._remove_segments(wanted)
+        for key in wanted:
+            write = self.drop(key)
+            if write.outcome is not WriteOutcome.MISSING:
+                yield Write(write.outcome, (key, *write.lost))
+
     def refresh(self) -> Refresh:
         """See Store; O(segments) and at most `scan_pages` headers."""
         with self._changing:
@@ -132,7 +161,8 @@ class DirectoryStore:
                 return Refresh(RefreshOutcome.FAILED, changes.found, changes.lost)
             is_whole = self._survey.scan(changes, self._appender.segment)
         outcome = RefreshOutcome.WHOLE if is_whole else RefreshOutcome.PARTIAL
-        return Refresh(outcome, changes.found, changes.lost)
+        gone = tuple(key for key in self._losses.take() if not self.holds(key))
+        return Refresh(outcome, changes.found, changes.lost + gone)
 
     def stats(self) -> StoreStats:
         """See Store; `held_bytes` are those of all segments, whoever wrote them."""
@@ -152,6 +182,16 @@ class DirectoryStore:
             self._files.close()
             self._folder.close()
 
+    def _remove_segments(self, wanted: Collection[bytes]) -> Iterator[Write]:
+        """Writers have their turn between any two segments."""
+        for segment in self._catalogue.segments():
+            changes, is_gone = Changes(), False
+            with self._changing, suppress(OSError):
+                is_gone = not self._is_closed and self._clearing.remove(segment, wanted, changes)
+            if not is_gone:
+                return
+            yield Write(WriteOutcome.DROPPED, changes.lost)
+
     def _settle_put(self, key: bytes) -> WriteOutcome | None:
         """What is answered without writing anything."""
         if self._is_closed:
@@ -159,13 +199,12 @@ class DirectoryStore:
         return WriteOutcome.PRESENT if self.holds(key) else None
 
     def _read_at(self, key: bytes, location: Location, target: memoryview) -> ReadOutcome:
-        if location.length_bytes != target.nbytes:
-            return ReadOutcome.WRONG_LENGTH
         outcome = load_page(self._files, key, location, target)
         if outcome is ReadOutcome.READ:
             location.is_hot = True
         elif outcome in _NOT_THERE and self._catalogue.forget(key, location):
             self._counts.add(f"{outcome}_pages")
+            self._losses.add(key)
         return outcome
 
     def _check_capacity(self) -> None:

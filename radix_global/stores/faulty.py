@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from random import Random
 
 from bana.radix_global.stores.counts import Counts
 from bana.radix_global.stores.store import (
+    HeldPage,
+    Moment,
+    PageOrigin,
     Payload,
     ReadOutcome,
     Refresh,
@@ -64,12 +67,12 @@ class FaultyStore:
         self._injected = Counts()
         self._lock = threading.Lock()
 
-    def put(self, key: bytes, payload: Payload) -> Write:
+    def put(self, key: bytes, payload: Payload, origin: PageOrigin) -> Write:
         """See Store."""
         fault = self._draw_fault()
         if fault is Fault.ERROR:
             return Write(WriteOutcome.FAILED)
-        return self._inner.put(key, payload)
+        return self._inner.put(key, payload, origin)
 
     def read(self, key: bytes, target: memoryview) -> ReadOutcome:
         """See Store."""
@@ -86,13 +89,21 @@ class FaultyStore:
         """See Store."""
         return self._inner.holds(key)
 
-    def keys(self) -> list[bytes]:
+    def pages(self) -> list[HeldPage]:
         """See Store."""
-        return self._inner.keys()
+        return self._inner.pages()
+
+    def pages_before(self, moment: Moment) -> list[HeldPage]:
+        """See Store."""
+        return self._inner.pages_before(moment)
 
     def drop(self, key: bytes) -> Write:
         """See Store."""
         return self._inner.drop(key)
+
+    def drop_many(self, keys: Collection[bytes]) -> Iterator[Write]:
+        """See Store."""
+        return self._inner.drop_many(keys)
 
     def refresh(self) -> Refresh:
         """See Store."""

@@ -107,6 +107,11 @@ class Folder:
         finally:
             os.close(fd)
 
+    def written_s(self, name: str) -> float:
+        """The date of the last write to the segment; OSError where it cannot be told."""
+        with self._descriptor.use() as folder:
+            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+
     def free_bytes(self) -> int:
         """What the file system still grants this user."""
         with self._descriptor.use() as fd:

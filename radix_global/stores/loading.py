@@ -12,19 +12,22 @@ from bana.radix_global.stores.store import ReadOutcome
 
 
 def load_page(files: OpenFiles, key: bytes, location: Location, target: memoryview) -> ReadOutcome:
-    """Fill `target`, as long as the page, and verify it; the GIL is released meanwhile."""
+    """Fill `target` and verify it; the GIL is released meanwhile."""
+    extent = location.unpack()
+    if extent.length_bytes != target.nbytes:
+        return ReadOutcome.WRONG_LENGTH
     header = bytearray(HEADER_BYTES)
     try:
         file = files.acquire(location.segment.name)
         try:
-            got = _fill(file.fd, header, target, location.offset)
+            got = _fill(file.fd, header, target, extent.offset)
         finally:
             file.release()
     except OSError as error:
         return read_outcome(error)
     if got < HEADER_BYTES + target.nbytes:
         return ReadOutcome.SHORT
-    return judge_page(header, key, target)
+    return judge_page(header, key, extent.origin, target)
 
 
 def _fill(fd: int, header: bytearray, target: memoryview, offset: int) -> int:

@@ -6,6 +6,8 @@ import dataclasses
 import os
 from enum import StrEnum
 
+import msgspec
+
 from bana.radix_global.stores.page import (
     HEADER_BYTES,
     EntryKind,
@@ -25,8 +27,7 @@ class ScanEnd(StrEnum):
     WRONG_VERSION = "wrong_version"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry and where its header stands."""
 
     header: Header

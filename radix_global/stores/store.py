@@ -7,9 +7,11 @@ writes the same bytes, so that writing twice is idempotent and pages never chang
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from bana.radix_global.keys import KEY_BYTES
 
@@ -49,6 +51,38 @@ class RefreshOutcome(StrEnum):
     FAILED = "failed"
 
 
+class PageOrigin(msgspec.Struct, frozen=True, gc=False):
+    """Where a page belongs; ValueError where it cannot be written.
+
+    `parent` is the key of the page before, empty for the first page of a prefix. `namespace` is the
+    tag of what the page was made under, 32 bits for listing and clearing: it proves nothing.
+    """
+
+    parent: bytes
+    namespace: int
+
+    def __post_init__(self) -> None:
+        if self.parent:
+            check_key(self.parent)
+        if not 0 <= self.namespace < 2**32:
+            raise ValueError(f"namespace {self.namespace}, allowed: 32 bits")
+
+
+class HeldPage(msgspec.Struct, frozen=True, gc=False):
+    """One page on a tier; `size_bytes` is the length of its payload."""
+
+    key: bytes
+    origin: PageOrigin
+    size_bytes: int
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One point in time: on the clock of this process, and as files are dated."""
+
+    clock_s: float
+    date_s: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Write:
     """The outcome of a put or drop, and the other keys that the tier gave up for it."""
@@ -59,10 +93,10 @@ class Write:
 
 @dataclasses.dataclass(frozen=True)
 class Refresh:
-    """Which keys the tier was found to hold, or no longer to hold, since the last refresh."""
+    """Which pages the tier was found to hold, or no longer to hold, since the last refresh."""
 
     outcome: RefreshOutcome
-    found: tuple[bytes, ...] = ()
+    found: tuple[HeldPage, ...] = ()
     lost: tuple[bytes, ...] = ()
 
 
@@ -82,11 +116,12 @@ class Store(Protocol):
     Reads run side by side, each as long as its storage takes: a stalled one delays no other.
     Writers take turns. READ is answered only for a verified page: its key and length, and that the
     payload is what was put. Every loss is told: by a read that was MISSING, by one that was SHORT
-    or CORRUPT unless `holds` still says otherwise, or among the keys of a Write or Refresh. A key
-    of another length than KEY_BYTES raises ValueError.
+    or CORRUPT unless `holds` still says otherwise, or among the keys of a Write or Refresh. What a
+    read told of is among those of the next Refresh too. A key of another length than KEY_BYTES
+    raises ValueError.
     """
 
-    def put(self, key: bytes, payload: Payload) -> Write:
+    def put(self, key: bytes, payload: Payload, origin: PageOrigin) -> Write:
         """Hold a page of its own copy of `payload`; visible to every reader once WRITTEN."""
         ...
 
@@ -98,12 +133,27 @@ class Store(Protocol):
         """Whether the page is believed to be here; asks no storage."""
         ...
 
-    def keys(self) -> list[bytes]:
-        """Every key for which `holds` is true; O(pages)."""
+    def pages(self) -> list[HeldPage]:
+        """Every page for which `holds` is true, in no order of prefixes; O(pages)."""
+        ...
+
+    def pages_before(self, moment: Moment) -> list[HeldPage]:
+        """Those pages that are in their place since before `moment`, as far as the tier can tell.
+
+        What it cannot date is not among them.
+        """
         ...
 
     def drop(self, key: bytes) -> Write:
         """Give the page up; DROPPED or MISSING, and it is no longer held whatever the outcome."""
+        ...
+
+    def drop_many(self, keys: Collection[bytes]) -> Iterator[Write]:
+        """Give pages up as `drop` would, at less than its price for each where that is safe.
+
+        Here `lost` are all keys given up; those that were missing are not mentioned. Work is done
+        as far as the iterator is followed.
+        """
         ...
 
     def refresh(self) -> Refresh:

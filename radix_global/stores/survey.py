@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from bana.radix_global.stores.catalogue import Catalogue, Changes, Segment
@@ -63,6 +64,23 @@ class Survey:
             if scan.end is ScanEnd.PAUSED:
                 return False
         return True
+
+    def is_known(self, segment: Segment) -> bool:
+        """Whether no entry has been added to `segment` since it was scanned; asks the storage.
+
+        What stands behind a bad or torn entry is none.
+        """
+        if segment.is_damaged:
+            return True
+        try:
+            file = self._files.acquire(segment.name)
+            try:
+                size_bytes = os.fstat(file.fd).st_size
+                return not scan_segment(file.fd, segment.known_bytes, size_bytes, 1).entries
+            finally:
+                file.release()
+        except OSError:
+            return False
 
     def _scan(self, segment: Segment, limit: int) -> Scan | None:
         try:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Collection, Iterator
 from random import Random
 
 from bana.radix_global.stores.store import (
+    HeldPage,
+    Moment,
+    PageOrigin,
     Payload,
     ReadOutcome,
     Refresh,
@@ -59,10 +63,10 @@ class ThrottledStore:
         self._line_free_s = clock.now_s()
         self._lock = threading.Lock()
 
-    def put(self, key: bytes, payload: Payload) -> Write:
+    def put(self, key: bytes, payload: Payload, origin: PageOrigin) -> Write:
         """See Store."""
         begun_s = self._clock.now_s()
-        write = self._inner.put(key, payload)
+        write = self._inner.put(key, payload, origin)
         moved = write.outcome is WriteOutcome.WRITTEN
         self._wait(begun_s, view_bytes(payload).nbytes if moved else 0)
         return write
@@ -79,13 +83,21 @@ class ThrottledStore:
         """See Store."""
         return self._inner.holds(key)
 
-    def keys(self) -> list[bytes]:
+    def pages(self) -> list[HeldPage]:
         """See Store."""
-        return self._inner.keys()
+        return self._inner.pages()
+
+    def pages_before(self, moment: Moment) -> list[HeldPage]:
+        """See Store."""
+        return self._inner.pages_before(moment)
 
     def drop(self, key: bytes) -> Write:
         """See Store."""
         return self._inner.drop(key)
+
+    def drop_many(self, keys: Collection[bytes]) -> Iterator[Write]:
+        """See Store."""
+        return self._inner.drop_many(keys)
 
     def refresh(self) -> Refresh:
         """See Store."""

@@ -134,6 +134,10 @@ class TreeMachine(RuleBasedStateMachine):
                     places, slot = pages[_key(path)]
                     pages[_key(path)] = (places & ~(1 << tier), slot)
 
+    @rule(path=PATH)
+    def drop_from_arena(self, path: str) -> None:
+        self._ask(lambda index: index.drop_from_arena(_key(path)))
+
     @invariant()
     def all_that_is_known_is_equal(self) -> None:
         self._ask(lambda index: index.counts())

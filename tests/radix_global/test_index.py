@@ -164,6 +164,18 @@ def test_a_bad_page_is_dropped_on_its_tier_only(build: Build) -> None:
     assert index.match(keys("abc")).places == bytes([both, ON_REMOTE, both])
 
 
+def test_a_page_is_cleared_from_the_arena_unless_it_is_leased(build: Build) -> None:
+    index = build()
+    index.insert_in_arena(chain("ab"), [3, 4])
+    index.insert_on_tier(chain("ab"), DISK)
+    lease = index.lease("one", keys("ab"))
+    assert index.drop_from_arena(key("a")) is None
+    index.release("one", lease.lease_id)
+    assert index.drop_from_arena(key("a")) == 3
+    assert index.drop_from_arena(key("a")) is None
+    assert index.match(keys("ab")).places == bytes([ON_DISK, IN_ARENA | ON_DISK])
+
+
 def test_descendants_of_a_dropped_page_are_found_again_when_it_is_back(build: Build) -> None:
     index = build()
     index.insert_on_tier(chain("abcd"), DISK)

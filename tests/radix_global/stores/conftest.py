@@ -50,7 +50,7 @@ def recover() -> Recover:
         found: set[bytes] = set()
         for _ in range(10_000):
             refresh: Refresh = store.refresh()
-            found |= set(refresh.found)
+            found |= {page.key for page in refresh.found}
             found -= set(refresh.lost)
             assert refresh.outcome is not RefreshOutcome.FAILED
             if refresh.outcome is RefreshOutcome.WHOLE:

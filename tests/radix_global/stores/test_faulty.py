@@ -10,11 +10,13 @@ import pytest
 from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.faulty import Fault, FaultOptions, FaultyStore
 from bana.radix_global.stores.memory import MemoryOptions, MemoryStore
-from bana.radix_global.stores.store import ReadOutcome, WriteOutcome
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome, WriteOutcome
+from bana.slo.clock import ManualClock
 from bana.slo.errors import ConfigError
 
 KEY = bytes(KEY_BYTES)
 PAGE = bytes(range(101))
+ORIGIN = PageOrigin(b"", 1)
 
 
 class CountingClock:
@@ -31,8 +33,8 @@ class CountingClock:
 
 
 def _faulty(seed: int, clock: CountingClock, **shares: float) -> FaultyStore:
-    inner = MemoryStore(MemoryOptions(10_000))
-    inner.put(KEY, PAGE)
+    inner = MemoryStore(MemoryOptions(10_000), ManualClock())
+    inner.put(KEY, PAGE, ORIGIN)
     options = FaultOptions({Fault(name): share for name, share in shares.items()}, stall_s=30)
     return FaultyStore(inner, options, clock, Random(seed))
 
@@ -87,7 +89,7 @@ def test_a_stalled_read_comes_late_but_right() -> None:
 def test_a_failed_put_wrote_nothing() -> None:
     store = _faulty(1, CountingClock(), error=1.0)
     other = bytes([1]) * KEY_BYTES
-    assert store.put(other, PAGE).outcome is WriteOutcome.FAILED
+    assert store.put(other, PAGE, ORIGIN).outcome is WriteOutcome.FAILED
     assert not store.holds(other)
 
 

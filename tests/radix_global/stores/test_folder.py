@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from bana.radix_global.keys import KEY_BYTES
-from bana.radix_global.stores.store import ReadOutcome, RefreshOutcome, WriteOutcome
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome, RefreshOutcome, WriteOutcome
 from bana.slo.errors import ConfigError
 
 KEY = bytes(KEY_BYTES)
 PAGE = b"page" * 30
+ORIGIN = PageOrigin(b"parent of a page", 1)
 
 
 def _segment(number: int) -> str:
@@ -30,14 +31,15 @@ def _read(store: Any, key: bytes = KEY) -> ReadOutcome:
 def _fill(store: Any, pages: int) -> None:
     """Enough to evict everything that was there before."""
     for number in range(1, pages):
-        assert store.put(number.to_bytes(KEY_BYTES, "big"), PAGE).outcome is WriteOutcome.WRITTEN
+        write = store.put(number.to_bytes(KEY_BYTES, "big"), PAGE, ORIGIN)
+        assert write.outcome is WriteOutcome.WRITTEN
 
 
 @pytest.fixture
 def real_segment(tmp_path: Path, open_store: Any) -> Path:
     """A sound segment that stands elsewhere."""
     store = open_store(tmp_path / "elsewhere")
-    store.put(KEY, PAGE)
+    store.put(KEY, PAGE, ORIGIN)
     store.close()
     (segment,) = (tmp_path / "elsewhere").iterdir()
     return segment
@@ -154,7 +156,7 @@ def test_a_huge_sequence_number_stops_nobody(folder: Path, open_store: Any, reco
     recover(store)
     _fill(store, 300)
     assert store.stats().held_bytes <= 2**14
-    key = store.keys()[-1]
+    key = store.pages()[-1].key
     assert _read(store, key) is ReadOutcome.READ
     assert store.drop(key).outcome is WriteOutcome.DROPPED
     assert not store.holds(key)
@@ -173,18 +175,18 @@ def test_names_beyond_the_bound_are_not_looked_at(
 
 def test_a_folder_that_is_gone_fails_without_an_exception(folder: Path, open_store: Any) -> None:
     store = open_store(max_open_segments=1)
-    store.put(KEY, PAGE)
+    store.put(KEY, PAGE, ORIGIN)
     shutil.rmtree(folder)
     assert _read(store) is ReadOutcome.MISSING
-    assert store.put(KEY, PAGE).outcome is WriteOutcome.FAILED
+    assert store.put(KEY, PAGE, ORIGIN).outcome is WriteOutcome.FAILED
     assert store.refresh().outcome in (RefreshOutcome.WHOLE, RefreshOutcome.FAILED)
-    assert store.keys() == []
+    assert store.pages() == []
     assert not folder.exists()
 
 
 def test_another_folder_in_its_place_is_never_touched(folder: Path, open_store: Any) -> None:
     store = open_store()
-    store.put(KEY, PAGE)
+    store.put(KEY, PAGE, ORIGIN)
     folder.rename(folder.parent / "moved")
     folder.mkdir(0o700)
     _fill(store, 50)
@@ -194,11 +196,11 @@ def test_another_folder_in_its_place_is_never_touched(folder: Path, open_store: 
 
 def test_a_segment_that_somebody_deletes_is_not_written_on(folder: Path, open_store: Any) -> None:
     store = open_store()
-    store.put(KEY, PAGE)
+    store.put(KEY, PAGE, ORIGIN)
     (segment,) = folder.iterdir()
     segment.unlink()
     other = b"x" * KEY_BYTES
-    write = store.put(other, PAGE)
+    write = store.put(other, PAGE, ORIGIN)
     assert (write.outcome, write.lost) == (WriteOutcome.WRITTEN, (KEY,))
     assert _read(store, other) is ReadOutcome.READ
     assert len(list(folder.iterdir())) == 1

@@ -12,7 +12,7 @@ import xxhash
 
 from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
-from bana.radix_global.stores.store import ReadOutcome, WriteOutcome
+from bana.radix_global.stores.store import HeldPage, PageOrigin, ReadOutcome, WriteOutcome
 
 Recover = Callable[[DirectoryStore], set[bytes]]
 
@@ -22,14 +22,20 @@ KEYS = [bytes([n]) * KEY_BYTES for n in range(4)]
 PAGES = [bytes([n + 100]) * (20 + n) for n in range(4)]
 
 
+def _origin(key: bytes) -> PageOrigin:
+    """The first of KEYS is a first page."""
+    return PageOrigin(bytes([key[0] + 50]) * KEY_BYTES * (key != KEYS[0]), 2**32 - 1 - key[0])
+
+
 def _entry(key: bytes, page: bytes, **fields: Any) -> bytes:
-    values = {"magic": MAGIC, "version": 1, "kind": 1, "zero": 0, "length": len(page), **fields}
+    values = {"magic": MAGIC, "version": 1, "kind": 1, "length": len(page), **fields}
     head = struct.pack(
-        "<8sHHI16sQ16s",
+        "<8sHHI16s16sQ16s48x",
         values["magic"],
         values["version"],
         values["kind"],
-        values["zero"],
+        values.get("namespace", _origin(key).namespace),
+        values.get("parent", _origin(key).parent or key),
         key,
         values["length"],
         values.get("check", xxhash.xxh3_128_digest(page)),
@@ -38,7 +44,7 @@ def _entry(key: bytes, page: bytes, **fields: Any) -> bytes:
 
 
 def _drop(key: bytes) -> bytes:
-    return _entry(key, b"", kind=2, check=bytes(16))
+    return _entry(key, b"", kind=2, namespace=0, parent=bytes(16), check=bytes(16))
 
 
 def _write(folder: Path, *entries: bytes, name: str = SEGMENT) -> Path:
@@ -61,8 +67,8 @@ def _outcomes(store: DirectoryStore) -> list[ReadOutcome]:
 
 def test_a_store_writes_the_documented_bytes(folder: Path, open_store: Any) -> None:
     store = open_store()
-    store.put(KEYS[0], PAGES[0])
-    store.put(KEYS[1], PAGES[1])
+    store.put(KEYS[0], PAGES[0], _origin(KEYS[0]))
+    store.put(KEYS[1], PAGES[1], _origin(KEYS[1]))
     store.drop(KEYS[0])
     (segment,) = folder.iterdir()
     expected = _entry(KEYS[0], PAGES[0]) + _entry(KEYS[1], PAGES[1]) + _drop(KEYS[0])
@@ -77,6 +83,9 @@ def test_a_store_reads_the_documented_bytes(folder: Path, open_store: Any, recov
     assert _read(store, 0) is ReadOutcome.MISSING
     assert recover(store) == {KEYS[0], KEYS[1], KEYS[3]}
     assert _outcomes(store) == [ReadOutcome.READ] * 2 + [ReadOutcome.MISSING, ReadOutcome.READ]
+    assert store.pages() == [
+        HeldPage(KEYS[n], _origin(KEYS[n]), len(PAGES[n])) for n in range(4) if n != 2
+    ]
 
 
 @pytest.mark.parametrize("flip", [0x01, 0xFF])
@@ -92,7 +101,7 @@ def test_no_byte_can_be_changed_unnoticed(
     starts = [sum(map(len, entries[:number])) for number in range(4)]
     for at in range(len(raw)):
         hit = max(number for number in range(4) if starts[number] <= at)
-        in_header = at < starts[hit] + 64
+        in_header = at < starts[hit] + 128
         _write(folder, raw[:at], bytes([raw[at] ^ flip]), raw[at + 1 :])
         store = open_store()
         recover(store)
@@ -174,7 +183,7 @@ def test_one_page_under_the_key_of_another_is_corrupt(
         (_entry(KEYS[1], PAGES[1], magic=b"PK\x03\x04PK\x03\x04"), {"damaged_segments": 1}),
         (_entry(KEYS[1], PAGES[1], version=0), {"wrong_version_segments": 1}),
         (_entry(KEYS[1], PAGES[1], version=2), {"wrong_version_segments": 1}),
-        (bytes(64) + PAGES[1], {}),
+        (bytes(128) + PAGES[1], {}),
         (PAGES[1] * 9, {"damaged_segments": 1}),
     ],
 )
@@ -186,7 +195,7 @@ def test_a_segment_is_believed_up_to_its_first_bad_entry(
     assert recover(store) == {KEYS[0]}
     assert recover(store) == set()
     assert store.stats().counts == counted
-    assert store.put(KEYS[1], PAGES[1]).outcome is WriteOutcome.WRITTEN
+    assert store.put(KEYS[1], PAGES[1], _origin(KEYS[1])).outcome is WriteOutcome.WRITTEN
     assert _outcomes(store)[:2] == [ReadOutcome.READ] * 2
 
 
@@ -203,6 +212,13 @@ def test_a_length_into_the_next_entry_makes_no_page(
     assert _read(store, 0) is ReadOutcome.WRONG_LENGTH
     assert store.read(KEYS[0], memoryview(bytearray(length))) is ReadOutcome.CORRUPT
     assert _read(store, 2) is ReadOutcome.READ
+
+
+def test_a_page_below_itself_is_a_first_page(folder: Path, open_store: Any, recover: Any) -> None:
+    store = open_store()
+    store.put(KEYS[0], PAGES[0], PageOrigin(KEYS[0], 7))
+    recover(again := open_store())
+    assert again.pages() == [HeldPage(KEYS[0], PageOrigin(b"", 7), len(PAGES[0]))]
 
 
 def test_a_header_inside_a_payload_is_payload(folder: Path, open_store: Any, recover: Any) -> None:

@@ -18,6 +18,8 @@ from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
 from bana.radix_global.stores.store import (
+    HeldPage,
+    PageOrigin,
     ReadOutcome,
     Refresh,
     RefreshOutcome,
@@ -43,6 +45,10 @@ def _key(number: int) -> bytes:
     return number.to_bytes(KEY_BYTES, "big")
 
 
+def _origin(number: int) -> PageOrigin:
+    return PageOrigin(_key(number // 2) if number > 1 else b"", number)
+
+
 def _page(number: int) -> bytes:
     return Random(number).randbytes(1 + number * 37 % 200)
 
@@ -52,10 +58,10 @@ def _find_pages(folder: Path) -> dict[bytes, bool]:
     found: dict[bytes, bool] = {}
     for path in sorted(folder.iterdir()):
         raw, at = path.read_bytes(), 0
-        while at + 64 <= len(raw):
-            head, own_check = raw[at : at + 56], raw[at + 56 : at + 64]
-            _, version, kind, _, key, length, check = struct.unpack("<8sHHI16sQ16s", head)
-            page = raw[at + 64 : at + 64 + length]
+        while at + 128 <= len(raw):
+            head, own_check = raw[at : at + 120], raw[at + 120 : at + 128]
+            _, version, kind, _, _, key, length, check = struct.unpack("<8sHHI16s16sQ16s48x", head)
+            page = raw[at + 128 : at + 128 + length]
             is_sound = xxhash.xxh3_64_digest(head) == own_check and version == 1
             if not is_sound or len(page) < length:
                 break
@@ -63,7 +69,7 @@ def _find_pages(folder: Path) -> dict[bytes, bool]:
                 found.pop(key, None)
             else:
                 found[key] = xxhash.xxh3_128_digest(page) == check
-            at += 64 + length
+            at += 128 + length
     return found
 
 
@@ -95,7 +101,7 @@ class DirectoryBesideDict(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def put(self, number: int) -> None:
-        write = self._store.put(_key(number), _page(number))
+        write = self._store.put(_key(number), _page(number), _origin(number))
         is_there = _key(number) in self._held
         assert write.outcome is (WriteOutcome.PRESENT if is_there else WriteOutcome.WRITTEN)
         self._held.setdefault(_key(number), True)
@@ -153,7 +159,9 @@ class DirectoryBesideDict(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_dict_holds(self) -> None:
-        assert set(self._store.keys()) == set(self._held)
+        numbers = [int.from_bytes(key, "big") for key in self._held]
+        pages = {HeldPage(_key(n), _origin(n), len(_page(n))) for n in numbers}
+        assert set(self._store.pages()) == pages
         assert self._store.stats().pages == len(self._held)
 
     @invariant()
@@ -167,12 +175,16 @@ class DirectoryBesideDict(RuleBasedStateMachine):
 
     def _open(self) -> DirectoryStore:
         store = DirectoryStore(self._folder, OPTIONS, Random(self._lives))
-        found: set[bytes] = set()
-        while (refresh := store.refresh()).outcome is RefreshOutcome.PARTIAL:
-            found = (found | set(refresh.found)) - set(refresh.lost)
-        found = (found | set(refresh.found)) - set(refresh.lost)
-        assert refresh.outcome is RefreshOutcome.WHOLE
-        assert found == set(self._held)
+        found: dict[bytes, HeldPage] = {}
+        outcome = RefreshOutcome.PARTIAL
+        while outcome is RefreshOutcome.PARTIAL:
+            refresh = store.refresh()
+            found |= {page.key: page for page in refresh.found}
+            for key in refresh.lost:
+                del found[key]
+            outcome = refresh.outcome
+        assert outcome is RefreshOutcome.WHOLE
+        assert set(found.values()) == set(store.pages())
         return store
 
 

@@ -21,9 +21,10 @@ from pathlib import Path
 from random import Random, SystemRandom
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
-from bana.radix_global.stores.store import ReadOutcome, RefreshOutcome, WriteOutcome
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome, RefreshOutcome, WriteOutcome
 
 def key(number): return number.to_bytes(16, "big")
+def origin(number): return PageOrigin(key(number + 1), number)
 """
 WRITE_UNTIL_KILLED = (
     COMMON
@@ -31,7 +32,7 @@ WRITE_UNTIL_KILLED = (
 options = DirectoryOptions(capacity_bytes=2**30, segment_bytes=2**21)
 store = DirectoryStore(Path(sys.argv[1]), options, SystemRandom())
 for number in range(int(sys.argv[2]), 5_000):
-    write = store.put(key(number), Random(number).randbytes(200_000))
+    write = store.put(key(number), Random(number).randbytes(200_000), origin(number))
     assert write.outcome is WriteOutcome.WRITTEN and not write.lost
     print(number, flush=True)
 """
@@ -69,13 +70,13 @@ while (rounds < 400 or foreign_reads < 50) and time.monotonic() < end_s:
     rounds += 1
     for _ in range(5):
         number = rng.randrange(600) * 3 + rng.choice([me, 2])
-        assert store.put(key(number), page(number)).outcome in (
+        assert store.put(key(number), page(number), origin(number)).outcome in (
             WriteOutcome.WRITTEN, WriteOutcome.PRESENT
         )
     assert store.refresh().outcome is not RefreshOutcome.FAILED
     foreign_reads += sum(read(rng.randrange(600) * 3 + other) for _ in range(10))
     if rounds % 20 == 0:
-        store.drop(rng.choice(store.keys()))
+        store.drop(rng.choice(store.pages()).key)
     assert size(folder) <= options.capacity_bytes
 assert foreign_reads >= 50, foreign_reads
 print("evicted", store.stats().counts["evicted_segments"], "foreign", foreign_reads)
@@ -98,12 +99,16 @@ def test_what_was_written_outlives_a_kill(folder: Path, open_store: Any, recover
     for life in range(3):
         child = _start(WRITE_UNTIL_KILLED, folder, len(written))
         assert child.stdout is not None
+        assert child.stderr is not None
         wanted = 10 + 7 * life
         written += [int(child.stdout.readline()) for _ in range(wanted)]
         child.send_signal(signal.SIGKILL)
-        rest, said = child.communicate(timeout=60)
-        assert said == ""
-        written += [int(line) for line in rest.splitlines()]
+        # Lines that were read ahead are in the pipe's buffer, which `communicate` knows nothing of.
+        written += [int(line) for line in child.stdout]
+        assert child.stderr.read() == ""
+        child.stdout.close()
+        child.stderr.close()
+        child.wait(timeout=60)
     store = open_store(capacity_bytes=2**30, segment_bytes=2**21, scan_pages=7)
     found = {int.from_bytes(key, "big") for key in recover(store)}
     assert found >= set(written)

@@ -19,10 +19,11 @@ import xxhash
 from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.segment import Sync
-from bana.radix_global.stores.store import ReadOutcome, RefreshOutcome, WriteOutcome
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome, RefreshOutcome, WriteOutcome
 
 KEYS = [bytes([n]) * KEY_BYTES for n in range(8)]
 PAGES = [Random(n).randbytes(500) for n in range(8)]
+ORIGIN = PageOrigin(KEYS[5], 1)
 
 
 def _read(store: DirectoryStore, number: int) -> ReadOutcome:
@@ -33,7 +34,7 @@ def _read(store: DirectoryStore, number: int) -> ReadOutcome:
 
 
 def _put(store: DirectoryStore, number: int) -> WriteOutcome:
-    return store.put(KEYS[number], PAGES[number]).outcome
+    return store.put(KEYS[number], PAGES[number], ORIGIN).outcome
 
 
 def _fail(code: int) -> Callable[..., Any]:
@@ -111,7 +112,7 @@ def test_a_refresh_that_fails_is_an_outcome(
         patched.setattr(os, "pread", _fail(errno.EIO))
         assert ours.refresh().found == ()
     assert ours.stats().counts == {"failed_listings": 1, "unreadable_segments": 1}
-    assert ours.refresh().found == (KEYS[0],)
+    assert [page.key for page in ours.refresh().found] == [KEYS[0]]
 
 
 def test_a_drop_that_cannot_be_written_holds_until_the_store_ends(
@@ -151,7 +152,9 @@ def test_the_remains_of_a_failed_put_are_never_taken_for_entries(
     open_store: Any, recover: Any, monkeypatch: pytest.MonkeyPatch, can_truncate: bool
 ) -> None:
     """A long payload holds a forged entry just where the next, shorter entry will end."""
-    fields = struct.pack("<8sHHI16sQ16s", b"\x89BANA\r\n\x1a", 1, 1, 0, KEYS[7], 500, bytes(16))
+    fields = struct.pack(
+        "<8sHHI16s16sQ16s48x", b"\x89BANA\r\n\x1a", 1, 1, 0, bytes(16), KEYS[7], 500, bytes(16)
+    )
     forged = fields + xxhash.xxh3_64_digest(fields) + bytes(500)
     writes: list[int] = []
     pwrite = os.pwrite
@@ -167,7 +170,7 @@ def test_the_remains_of_a_failed_put_are_never_taken_for_entries(
         patched.setattr(os, "pwrite", fail_at_header)
         if not can_truncate:
             patched.setattr(os, "ftruncate", _fail(errno.EIO))
-        assert store.put(KEYS[1], PAGES[0] + forged).outcome is WriteOutcome.FAILED
+        assert store.put(KEYS[1], PAGES[0] + forged, ORIGIN).outcome is WriteOutcome.FAILED
     assert _put(store, 0) is WriteOutcome.WRITTEN
     assert recover(open_store()) == {KEYS[0]}
 
@@ -178,8 +181,9 @@ from pathlib import Path
 from random import Random
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
-from bana.radix_global.stores.store import ReadOutcome, WriteOutcome
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome, WriteOutcome
 
+origin = PageOrigin(b"", 1)
 def key(number): return number.to_bytes(16, "big")
 def page(number): return Random(number).randbytes(5000)
 def read(number):
@@ -191,19 +195,19 @@ def read(number):
 folder = Path(sys.argv[1])
 options = DirectoryOptions(capacity_bytes=2**18, segment_bytes=2**16)
 store = DirectoryStore(folder, options, Random(1))
-store.put(key(0), page(0))
+store.put(key(0), page(0), origin)
 {fill}
-outcomes = [store.put(key(n), page(n)).outcome for n in range(1, 40)]
+outcomes = [store.put(key(n), page(n), origin).outcome for n in range(1, 40)]
 assert set(outcomes) == {{WriteOutcome.WRITTEN, WriteOutcome.FULL}}, set(outcomes)
 there = [0] + [n for n, outcome in enumerate(outcomes, 1) if outcome is WriteOutcome.WRITTEN]
 assert all(read(n) is ReadOutcome.READ for n in there)
-assert set(store.keys()) == {{key(n) for n in there}}
+assert {{page.key for page in store.pages()}} == {{key(n) for n in there}}
 {free}
-assert store.put(key(99), page(99)).outcome is WriteOutcome.WRITTEN
+assert store.put(key(99), page(99), origin).outcome is WriteOutcome.WRITTEN
 store.close()
 again = DirectoryStore(folder, options, Random(2))
 found = again.refresh().found
-assert set(found) == {{key(n) for n in [*there, 99]}}, len(found)
+assert {{page.key for page in found}} == {{key(n) for n in [*there, 99]}}, len(found)
 print("still whole with", len(found))
 """
 FILE_LIMIT = FULL_DISK.format(

@@ -8,12 +8,14 @@ import pytest
 
 from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.memory import MemoryOptions, MemoryStore
-from bana.radix_global.stores.store import ReadOutcome, WriteOutcome
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome, WriteOutcome
 from bana.radix_global.stores.throttled import Throttle, ThrottledStore
+from bana.slo.clock import ManualClock
 from bana.slo.errors import ConfigError
 
 KEY, OTHER = bytes(KEY_BYTES), bytes([1]) * KEY_BYTES
 PAGE = bytes(range(250)) * 2
+ORIGIN = PageOrigin(b"", 1)
 
 
 class PassingClock:
@@ -33,8 +35,8 @@ class PassingClock:
 
 
 def _throttle(clock: PassingClock, throttle: Throttle) -> ThrottledStore:
-    inner = MemoryStore(MemoryOptions(10_000))
-    inner.put(KEY, PAGE)
+    inner = MemoryStore(MemoryOptions(10_000), ManualClock())
+    inner.put(KEY, PAGE, ORIGIN)
     return ThrottledStore(inner, throttle, clock, Random(1))
 
 
@@ -46,7 +48,7 @@ def test_bytes_take_their_time_on_the_line_and_latency_comes_on_top() -> None:
     clock = PassingClock()
     store = _throttle(clock, Throttle(1_000, latency_s=0.25))
     assert _read(store) is ReadOutcome.READ
-    assert store.put(OTHER, PAGE).outcome is WriteOutcome.WRITTEN
+    assert store.put(OTHER, PAGE, ORIGIN).outcome is WriteOutcome.WRITTEN
     assert clock.slept_s == pytest.approx([0.75, 0.75])
 
 
@@ -55,7 +57,7 @@ def test_reads_and_writes_of_one_moment_share_the_line_but_not_the_latency() -> 
     clock.is_frozen = True
     store = _throttle(clock, Throttle(1_000, latency_s=0.25))
     _read(store)
-    store.put(OTHER, PAGE)
+    store.put(OTHER, PAGE, ORIGIN)
     _read(store)
     assert clock.slept_s == pytest.approx([0.75, 1.25, 1.75])
 
@@ -74,7 +76,7 @@ def test_what_moves_no_bytes_costs_latency_only() -> None:
     store = _throttle(clock, Throttle(1_000, latency_s=0.25))
     assert _read(store, OTHER) is ReadOutcome.MISSING
     assert store.read(KEY, memoryview(bytearray(3))) is ReadOutcome.WRONG_LENGTH
-    assert store.put(KEY, PAGE).outcome is WriteOutcome.PRESENT
+    assert store.put(KEY, PAGE, ORIGIN).outcome is WriteOutcome.PRESENT
     assert clock.slept_s == pytest.approx([0.25] * 3)
 
 
@@ -95,8 +97,8 @@ def test_an_inner_store_that_is_slower_is_not_waited_for_twice() -> None:
             clock.sleep(9.0)
             return super().read(key, target)
 
-    inner = Slow(MemoryOptions(10_000))
-    inner.put(KEY, PAGE)
+    inner = Slow(MemoryOptions(10_000), ManualClock())
+    inner.put(KEY, PAGE, ORIGIN)
     _read(ThrottledStore(inner, Throttle(1_000, latency_s=0.25), clock, Random(1)))
     assert clock.slept_s == [9.0]
 

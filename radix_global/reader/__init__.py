@@ -1,0 +1,1 @@
+"""The reader: pages from all tiers at once, straight into slots of the arena."""

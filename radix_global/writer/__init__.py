@@ -1,0 +1,1 @@
+"""The writer: new pages onto the tiers, after the reads."""
