@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from bana.slo.errors import describe_unknown
+from bana.slo.handoff import HANDOFF_PARAM
 from bana.slo.limits import MAX_LIMIT_S, ClassName, Slo, SloError
 
 PREFIX = "bana_"
@@ -137,7 +138,11 @@ def read_budget(params: Mapping[str, object], now_s: float, boot_id: str, defaul
     A request without a word of ours is promised `default` from now on. One with some of them
     carries the whole promise: in times of this boot (`boot_id`), or as the time that remains.
     """
-    words = {key: value for key, value in params.items() if key.startswith(PREFIX)}
+    words = {
+        key: value
+        for key, value in params.items()
+        if key.startswith(PREFIX) and key != HANDOFF_PARAM
+    }
     if not words:
         return Budget(default.slo_class, now_s, default.ttft_s, default.tpot_s, default.e2e_s)
     promise: _LocalPromise | _RemotePromise

@@ -34,7 +34,7 @@ class BudgetOptions:
     feasible ones; 0 lets the demoted run only where nothing else waits.
     """
 
-    guard: Annotated[float, msgspec.Meta(ge=0, le=10)] = 1.5
+    guard: Annotated[float, msgspec.Meta(ge=0, le=10)] = 2.0
     demoted_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02
 
 

@@ -22,6 +22,14 @@ class WaitingClock(Clock, Protocol):
         ...
 
 
+class DatingClock(WaitingClock, Protocol):
+    """A clock that also tells the date, for what files and other hosts have dated."""
+
+    def date_s(self) -> float:
+        """Seconds since 1970, which may be set back."""
+        ...
+
+
 class ManualClock:
     """A clock that stands still until it is told to advance (tests and the simulator)."""
 

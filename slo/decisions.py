@@ -4,6 +4,7 @@
     {"kind": "order", …}       view ──policy──▶ plan with its reasons
     {"kind": "governor", …}
     {"kind": "admission", …}
+    {"kind": "restore", …}
 
 A line stands for itself: random numbers are seeded anew for each decision, from the log's seed and
 the line's `number`, so that any line can be decided again without those before it.
@@ -18,8 +19,10 @@ import msgspec
 import numpy as np
 
 from bana.slo.admission import AdmissionDecision, ArrivalView
+from bana.slo.fetching import RestoreView
 from bana.slo.governor import StepPlan, StepView
 from bana.slo.order import EngineLoad, OrderPlan, QueueColumns, QueueView
+from bana.slo.restore_plan import RestorePlan
 
 LOG_VERSION = 1
 MAX_DECISIONS = 2**32
@@ -39,6 +42,7 @@ class LogHeader(msgspec.Struct, frozen=True, tag_field="kind", tag="header"):
     order: PolicyChoice | None = None
     governor: PolicyChoice | None = None
     admission: PolicyChoice | None = None
+    restore: PolicyChoice | None = None
     version: int = LOG_VERSION
 
 
@@ -82,7 +86,16 @@ class AdmissionRecord(msgspec.Struct, frozen=True, tag_field="kind", tag="admiss
     plan: AdmissionDecision
 
 
-Decision = OrderRecord | GovernorRecord | AdmissionRecord
+class RestoreRecord(msgspec.Struct, frozen=True, tag_field="kind", tag="restore"):
+    """One answer on whether a request waits for pages."""
+
+    number: int
+    at_s: float
+    view: RestoreView
+    plan: RestorePlan
+
+
+Decision = OrderRecord | GovernorRecord | AdmissionRecord | RestoreRecord
 LogLine = LogHeader | Decision
 
 _encoder = msgspec.json.Encoder()

@@ -1,7 +1,7 @@
 """What the next step does: how many prompt tokens, or a decode step first.
 
 prefill chunk │ decode │ prefill chunk │ decode │ …
-└── gap of every decoding request ──┘  kept under its TPOT limit
+└── gap of every decoding request ──┘  on average kept under its TPOT limit
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class StepKind(StrEnum):
 class StepView(msgspec.Struct, frozen=True):
     """The engine before a step.
 
-    `tightest_tpot_s` is the smallest TPOT limit among decoding requests, None when none decodes.
-    `prefill_tokens` is the prompt work that waits, `prefix_tokens` the context before its first
-    token. `decodes_since_prefill` counts the decode steps since the last prompt work.
+    `tightest_tpot_s` is the smallest TPOT limit among decoding requests, None when none decodes;
+    `spare_s` how long a step may take so that all their averages hold (see `pace`), None where
+    that is not known or none of them can be held. `prefill_tokens` is the prompt work that waits,
+    `prefix_tokens` the context before its first token. `decodes_since_prefill` counts the decode
+    steps since the last prompt work.
     `max_chunk_tokens` bounds a step; `page_tokens` is the granularity of a chunk that does not end
     its prompt. `can_mix` says that the engine can carry both in one step now.
     """
@@ -45,6 +47,7 @@ class StepView(msgspec.Struct, frozen=True):
     max_chunk_tokens: int
     page_tokens: int
     can_mix: bool = False
+    spare_s: float | None = None
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -67,22 +70,25 @@ class Governor(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TpotOptions:
-    """`margin` is the share of the tightest limit that a gap may fill.
+    """`margin` is the share of the time that is left to running requests which a step may fill.
 
-    A chunk is never smaller than `floor_tokens` (or what is left), and it waits for at most
-    `max_decodes` decode steps.
+    A request that is ahead of its limit may be held up for longer than one gap, but at most for
+    `max_gaps` of the tightest limit. A chunk is never smaller than `floor_tokens` (or what is
+    left), and it waits for at most `max_decodes` decode steps.
     """
 
     margin: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.92
     floor_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 64
     max_decodes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
+    max_gaps: Annotated[float, msgspec.Meta(ge=1, le=1024)] = 4.0
 
 
 class TpotGovernor:
     """The largest chunk that leaves running requests their TPOT (ours).
 
-    A gap is a chunk and a decode step, or one mixed step. Where not even the floor chunk fits, it
-    follows so many decode steps that their average gap holds. Where that would take more than
+    A gap is a chunk and a decode step, or one mixed step. Tokens that came early have earned time
+    for a longer one. Where not even the floor chunk fits, it follows so many decode steps that
+    the average gap holds. Where that would take more than
     `max_decodes`, the limit cannot be held: prompts then get as much time as decodes do, so that
     what is lost anyhow does not stop what is not.
     """
@@ -102,19 +108,26 @@ class TpotGovernor:
 
     def _decide_shared(self, view: StepView, cost: _ChunkCost, tpot_s: float) -> StepPlan:
         full, floor = _full_chunk(view), _floor_chunk(view, self._options.floor_tokens)
-        room_s = self._options.margin * tpot_s - cost.decode_s
-        fitting = _round_chunk(view, cost.find_largest(room_s))
+        fitting = _round_chunk(view, cost.find_largest(self._find_room_s(view, cost, tpot_s)))
         if fitting >= full:
             return StepPlan(cost.kind, full, "full")
         if fitting >= floor:
             return StepPlan(cost.kind, fitting, "tpot")
-        decodes = self._count_decodes(cost.estimate_s(floor), room_s, tpot_s - cost.decode_s)
+        gap_room_s = self._options.margin * tpot_s - cost.decode_s
+        decodes = self._count_decodes(cost.estimate_s(floor), gap_room_s, tpot_s - cost.decode_s)
         if decodes is None:
             traded = _round_chunk(view, cost.find_largest(cost.decode_s))
             return StepPlan(cost.kind, min(max(traded, floor), full), "trade")
-        if view.decodes_since_prefill < decodes:
+        # What is spare is counted, not estimated from the decode steps: wait until it suffices.
+        enough = decodes if view.spare_s is None else self._options.max_decodes
+        if view.decodes_since_prefill < enough:
             return StepPlan(StepKind.DECODE, 0, "average")
         return StepPlan(cost.kind, floor, "floor")
+
+    def _find_room_s(self, view: StepView, cost: _ChunkCost, tpot_s: float) -> float:
+        """How long a chunk may take before the decode step that follows it."""
+        spare_s = tpot_s if view.spare_s is None else view.spare_s
+        return self._options.margin * min(spare_s, self._options.max_gaps * tpot_s) - cost.decode_s
 
     def _count_decodes(self, chunk_s: float, room_s: float, bare_room_s: float) -> int | None:
         """Decode steps over which a chunk of `chunk_s` keeps the average gap, None if too many.

@@ -12,44 +12,19 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from bana.slo.predicted_finish import FinishOptions, PredictedFinish
 from bana.slo.registry import PolicyEntry, PolicyRegistry
+from bana.slo.routing_view import InstanceView, RoutingDecision, RoutingView, StoreView
 
-
-class InstanceView(msgspec.Struct, frozen=True):
-    """One instance that may be chosen, as far as the front door knows now.
-
-    `prefill_tokens` are outstanding prompt tokens not yet known to be computed or cached;
-    `decode_requests` are requests that have begun to answer. `prefix_tokens` is how much of
-    this request's prompt was sent there before, `indexed_tokens` how much of all prompts; both
-    are 0 unless the policy asks for prefixes.
-    """
-
-    name: str
-    prefill_tokens: int
-    decode_requests: int
-    waiting_requests: int
-    prefix_tokens: int = 0
-    indexed_tokens: int = 0
-
-
-class RoutingView(msgspec.Struct, frozen=True):
-    """Everything a routing decision may depend on.
-
-    `instances` is never empty and sorted by name; `dispatched` counts earlier decisions.
-    """
-
-    instances: tuple[InstanceView, ...]
-    prompt_tokens: int
-    output_tokens: int
-    slo_class: str
-    dispatched: int
-
-
-class RoutingDecision(msgspec.Struct, frozen=True):
-    """The chosen instance and why, as a low-cardinality word."""
-
-    instance: str
-    reason: str
+__all__ = [
+    "DEFAULT_ROUTING",
+    "ROUTING",
+    "InstanceView",
+    "RoutingDecision",
+    "RoutingPolicy",
+    "RoutingView",
+    "StoreView",
+]
 
 
 class RoutingPolicy(Protocol):
@@ -160,6 +135,7 @@ ROUTING: PolicyRegistry[RoutingPolicy] = PolicyRegistry(
         "round_robin": PolicyEntry(lambda _: RoundRobin()),
         "random": PolicyEntry(lambda _: UniformRandom()),
         "cache_aware": PolicyEntry(CacheAware, CacheAwareOptions),
+        "predicted_finish": PolicyEntry(PredictedFinish, FinishOptions),
     },
     members=("needs_prefix", "decide_instance"),
 )

@@ -78,6 +78,26 @@ class StepModel(msgspec.Struct, frozen=True):
         )
 
 
+class EnginePrices(msgspec.Struct, frozen=True):
+    """What computing costs on one engine now: `model` of steps of at most `chunk_tokens` of
+    prompts, which take `inflation` times as long beside what else it does.
+    """
+
+    model: StepModel
+    chunk_tokens: int
+    inflation: float
+
+    def estimate_prefill_s(self, new_tokens: int, prefix_tokens: int) -> float:
+        """Seconds until so many tokens behind a prefix are computed."""
+        alone_s = self.model.estimate_prefill_s(new_tokens, prefix_tokens, self.chunk_tokens)
+        return self.inflation * alone_s
+
+    def estimate_prefills_s(self, new_tokens: Integers, prefix_tokens: Integers) -> Floats:
+        """`estimate_prefill_s` of many prompts at once, each with at least one new token."""
+        alone_s = self.model.estimate_prefills_s(new_tokens, prefix_tokens, self.chunk_tokens)
+        return self.inflation * alone_s
+
+
 def count_attended(new_tokens: int, prefix_tokens: int) -> float:
     """The tokens seen by `new_tokens` consecutive ones after a prefix, summed (causal mask)."""
     return new_tokens * prefix_tokens + new_tokens * (new_tokens + 1) / 2

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from bana.slo.steps import EnginePrices
+
 
 class EngineProof(msgspec.Struct, frozen=True):
     """What really runs in a scheduler process, told by that process itself."""
@@ -58,7 +60,8 @@ class StepErrorReport(msgspec.Struct, frozen=True):
 class SchedulingReport(msgspec.Struct, frozen=True):
     """Who decides in an engine's queue, what they did, and what came of it.
 
-    `counts` only grow; their names are those of the engine's `PassCounts`.
+    `counts` only grow; their names are those of the engine's `PassCounts`. `prices` are None before
+    anything was measured.
     """
 
     order: str
@@ -69,6 +72,29 @@ class SchedulingReport(msgspec.Struct, frozen=True):
     errors: dict[str, StepErrorReport]
     inflation: float
     started: int
+    prices: EnginePrices | None = None
+
+
+class LinkReport(msgspec.Struct, frozen=True):
+    """What the store is to one engine, told by its first rank.
+
+    `state` is the connection's, `reason` why there is none. `held` requests wait for pages now;
+    `is_resting` says that nothing is saved until the cache is flushed. The rest only grows:
+    `counts` by the names of the engine's `LinkerCounts`, `client` by those of its client,
+    `restored_pages` by place, and `tokens` of prompts, each by its one source. A token's KV has
+    `token_bytes`, on all ranks together.
+    """
+
+    state: str
+    reason: str
+    is_resting: bool
+    held: int
+    wants: int
+    counts: dict[str, int]
+    client: dict[str, int]
+    restored_pages: dict[str, int]
+    tokens: dict[str, int]
+    token_bytes: float = 0.0
 
 
 class LoadReport(msgspec.Struct, frozen=True, tag="load"):
@@ -79,7 +105,7 @@ class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     Counts of requests and tokens are those of that pass; `*_total` counters only grow within one
     process life, which `epoch` (the process's start in ns) names.
     `proof` is None for an attached server, which cannot give one, `scheduling` where SGLang's own
-    policies decide.
+    policies decide, `store` where there is none.
     """
 
     instance: str
@@ -97,6 +123,7 @@ class LoadReport(msgspec.Struct, frozen=True, tag="load"):
     decode_tokens_total: int
     proof: EngineProof | None = None
     scheduling: SchedulingReport | None = None
+    store: LinkReport | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder()

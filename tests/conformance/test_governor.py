@@ -40,6 +40,7 @@ def step_views(draw: st.DrawFn) -> StepView:
         max_chunk_tokens=draw(st.integers(1, 2**20)),
         page_tokens=page_tokens,
         can_mix=draw(st.booleans()),
+        spare_s=draw(st.none() | st.floats(-1e6, 1e6)) if decode_requests else None,
     )
 
 

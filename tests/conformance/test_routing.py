@@ -14,11 +14,29 @@ from bana.slo.routing import (
     InstanceView,
     RoutingPolicy,
     RoutingView,
+    StoreView,
 )
+from bana.slo.steps import EnginePrices, StepModel
 
 NAMES = st.lists(st.text("abcdef0123456789-", min_size=1), min_size=1, max_size=8, unique=True)
 TOKENS = st.integers(0, 2**40)
 REQUESTS = st.integers(0, 10_000)
+SECONDS = st.floats(0, 100)
+PRICES = st.builds(
+    EnginePrices,
+    st.builds(StepModel, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS),
+    st.integers(1, 65_536),
+    st.floats(1, 1000),
+)
+STORES = st.builds(
+    StoreView,
+    TOKENS,
+    st.floats(0, 1),
+    st.floats(0, 1e9),
+    st.floats(0, 1e12),
+    st.floats(0, 1000),
+    st.integers(0, 2**50),
+)
 
 
 @st.composite
@@ -32,6 +50,7 @@ def routing_views(draw: st.DrawFn) -> RoutingView:
             waiting_requests=draw(REQUESTS),
             prefix_tokens=draw(TOKENS),
             indexed_tokens=draw(TOKENS),
+            prices=draw(st.none() | PRICES),
         )
         for name in sorted(draw(NAMES))
     )
@@ -41,6 +60,7 @@ def routing_views(draw: st.DrawFn) -> RoutingView:
         output_tokens=draw(TOKENS),
         slo_class=draw(st.sampled_from(["interactive", "standard", "batch", ""])),
         dispatched=draw(st.integers(0, 2**40)),
+        store=draw(st.none() | STORES),
     )
 
 

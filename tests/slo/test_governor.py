@@ -142,6 +142,33 @@ def test_what_cannot_be_held_is_shared_by_halves() -> None:
     assert _decide(_view(**lost | {"model": dear})) == StepPlan(StepKind.PREFILL, 64, "trade")
 
 
+def test_early_tokens_pay_for_a_longer_chunk() -> None:
+    # 0.92 of 300 ms leave 255 ms for the chunk: 2450 tokens, so that all that waits goes.
+    ahead = _view(spare_s=0.3, prefill_tokens=2040)
+    assert _decide(ahead) == StepPlan(StepKind.PREFILL, 2040, "full")
+    # One gap alone, as after the first token.
+    assert _decide(_view(spare_s=0.1)) == _decide(VIEW)
+
+
+def test_nobody_is_held_up_for_more_than_so_many_gaps() -> None:
+    far_ahead = _view(spare_s=60.0, max_chunk_tokens=8192)
+    # 0.92 of 400 ms leave 347 ms: 3370 tokens, 210 pages.
+    assert _decide(far_ahead) == StepPlan(StepKind.PREFILL, 3360, "tpot")
+    assert _decide(far_ahead, max_gaps=1.0) == _decide(_view(max_chunk_tokens=8192))
+
+
+def test_decodes_go_on_until_the_floor_is_earned() -> None:
+    owing = _view(spare_s=-0.2, decodes_since_prefill=3)
+    assert _decide(owing) == StepPlan(StepKind.DECODE, 0, "average")
+    assert _decide(_view(spare_s=-0.2, decodes_since_prefill=8)).reason == "floor"
+    assert _decide(_view(spare_s=0.045, decodes_since_prefill=3)).reason == "tpot"
+
+
+def test_a_debt_does_not_change_what_can_be_held_at_all() -> None:
+    lost = {"model": _decode_base(0.060), "tightest_tpot_s": 0.05}
+    assert _decide(_view(**lost, spare_s=-0.2)).reason == "trade"
+
+
 def test_the_floor_is_an_option() -> None:
     tight = {"model": _decode_base(0.040), "tightest_tpot_s": 0.061}
     assert _decide(_view(**tight, decodes_since_prefill=9), floor_tokens=160).prefill_tokens == 160

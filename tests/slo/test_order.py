@@ -66,8 +66,8 @@ def _model_key(key: Callable[[Row], float], reason: str, rows: list[Row], size: 
 
 
 def _model_budget(rows: list[Row], now_s: float, load: EngineLoad, size: int) -> OrderPlan:
-    """With a guard of 1.5 and a share of 0.02."""
-    late = [now_s + r.service_s * (1.5 * load.inflation) > r.deadline_s for r in rows]
+    """With a guard of 2 and a share of 0.02."""
+    late = [now_s + r.service_s * (2.0 * load.inflation) > r.deadline_s for r in rows]
     front: list[int] = []
     demote: list[int] = []
     for i in sorted(range(len(rows)), key=lambda i: (rows[i].deadline_s, rows[i].sequence)):
