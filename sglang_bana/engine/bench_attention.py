@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from bana.slo.stats import bootstrap_paired
 from sglang_bana.engine.attention import BanaCpuAttnBackend
 from sglang_bana.engine.attention_stand import Stand, build_stand
 from sglang_bana.engine.bench_attention_grid import Extent, list_cases
+from sglang_bana.engine.bench_command import run_command
 
 MIN_SAMPLE_S = 0.02
 QUICK_PAIRS = 5
@@ -126,39 +126,22 @@ def _time_forward(stand: Stand, backend: Any, repeats: int, clock: Callable[[], 
 
 def main() -> int:
     """Run the benchmark as the command line says; 2 where it says something unusable."""
-    given = _read_arguments()
-    options = BenchOptions(
+    parser = argparse.ArgumentParser(prog="bench_attention", description="bana_cpu vs torch_native")
+    parser.add_argument("--quick", action="store_true", help="a smoke: claims nothing")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawn tensors")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads of an instance")
+    parser.add_argument("--clock", choices=[*Clock], default=Clock.WALL, help="cpu: a busy machine")
+    return run_command(parser, lambda given, say: run_attention_bench(_read_options(given), say))
+
+
+def _read_options(given: argparse.Namespace) -> BenchOptions:
+    return BenchOptions(
         extent=Extent.QUICK if given.quick else Extent.WHOLE,
         seed=given.seed,
         threads=given.threads,
         pairs=QUICK_PAIRS if given.quick else BenchOptions().pairs,
         clock=Clock(given.clock),
     )
-    try:
-        if not given.json.parent.is_dir() or given.json.is_dir():
-            raise ConfigError(
-                f"cannot write --json {given.json}: name a file in an existing folder"
-            )
-        measured = run_attention_bench(
-            options, lambda line: print(line, file=sys.stderr, flush=True)
-        )
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    pending = given.json.with_name(given.json.name + ".pending")
-    pending.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=2) + b"\n")
-    pending.replace(given.json)
-    return 0
-
-
-def _read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench_attention", description="bana_cpu vs torch_native")
-    parser.add_argument("--json", type=Path, required=True, help="where the figures are written")
-    parser.add_argument("--quick", action="store_true", help="a smoke: claims nothing")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn tensors")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads of an instance")
-    parser.add_argument("--clock", choices=[*Clock], default=Clock.WALL, help="cpu: a busy machine")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import msgspec
 from sglang.srt.runtime_context import get_context
 
 from bana.slo.errors import ConfigError
+from sglang_bana.engine.bench_command import Say, run_command
 from sglang_bana.engine.scheduling_stand import Pressure, QueuePlan, SchedulingStand
 
 # Each order, and what its queue meets; only the default gives requests up.
@@ -47,7 +47,7 @@ class PassOptions(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-def time_passes(options: PassOptions, say: Callable[[str], None]) -> Mapping[str, PassSamples]:
+def time_passes(options: PassOptions, say: Say) -> Mapping[str, PassSamples]:
     """All cases by name; ConfigError for options that measure nothing."""
     if not 1 <= options.requests <= MAX_REQUESTS or options.pairs < 1:
         raise ConfigError(
@@ -81,29 +81,15 @@ def time_case(plan: QueuePlan, options: PassOptions) -> PassSamples:
 
 def main() -> int:
     """Time as the command line says; 2 where it says something unusable."""
-    given = _read_arguments()
-    options = PassOptions(given.requests, given.pairs, given.seed)
-    try:
-        if not given.json.parent.is_dir() or given.json.is_dir():
-            raise ConfigError(
-                f"cannot write --json {given.json}: name a file in an existing folder"
-            )
-        samples = time_passes(options, lambda line: print(line, file=sys.stderr, flush=True))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    given.json.write_bytes(msgspec.json.encode(samples))
-    return 0
-
-
-def _read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_scheduler", description="added time of a pass")
     default = PassOptions()
-    parser.add_argument("--json", type=Path, required=True, help="where the samples are written")
     parser.add_argument("--requests", type=int, default=default.requests, help="that wait")
     parser.add_argument("--pairs", type=int, default=default.pairs, help="of passes, each case")
     parser.add_argument("--seed", type=int, default=default.seed, help="of lengths and promises")
-    return parser.parse_args()
+    return run_command(
+        parser,
+        lambda given, say: time_passes(PassOptions(given.requests, given.pairs, given.seed), say),
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import zmq
 
-from bana.slo.wire import EngineProof, LoadReport, SchedulingReport, encode_load
+from bana.slo.wire import EngineProof, LinkReport, LoadReport, SchedulingReport, encode_load
 from sglang_bana.config import InstanceSpec
 from sglang_bana.engine.load_watch import LoadWatch
 
@@ -26,11 +26,13 @@ class LoadReporter:
         watch: LoadWatch,
         proof: EngineProof,
         report_scheduling: Callable[[], SchedulingReport | None],
+        report_store: Callable[[], LinkReport | None],
     ) -> None:
         self._spec = spec
         self._watch = watch
         self._proof = proof
         self._report_scheduling = report_scheduling
+        self._report_store = report_store
         self._epoch = time.time_ns()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._publish, name="bana-load", daemon=True)
@@ -75,4 +77,5 @@ class LoadReporter:
             decode_tokens_total=load.decode_tokens_total,
             proof=self._proof,
             scheduling=self._report_scheduling(),
+            store=self._report_store(),
         )

@@ -97,10 +97,7 @@ class LoadWatch:
         wait_s = min(length, self._queue_length) * QUEUE_REFRESH_S_PER_REQUEST
         if now_s - self._queue_summed_s >= wait_s:
             self._queue_length, self._queue_summed_s = length, now_s
-            self._queue_tokens = sum(
-                max(0, req.seqlen - req.num_matched_prefix_tokens)
-                for req in itertools.chain(*queues)
-            )
+            self._queue_tokens = sum(map(_uncached_tokens, itertools.chain(*queues)))
         return self._queue_tokens
 
     def _count_prefilling(self, batch: Any) -> int:
@@ -127,6 +124,13 @@ class LoadWatch:
             self._decode_tokens_total += len(batch.decoding_reqs or ())
         elif mode.is_decode() or mode.is_target_verify():
             self._decode_tokens_total += int(result.get_num_generated_tokens(len(batch.reqs)))
+
+
+def _uncached_tokens(req: Any) -> int:
+    """What is left to compute here of a waiting prompt: nothing while another instance does."""
+    if getattr(req, "bana_elsewhere", False):
+        return 0
+    return max(0, int(req.seqlen - req.num_matched_prefix_tokens))
 
 
 def _prompt_tokens(batch: Any) -> int:

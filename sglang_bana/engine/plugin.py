@@ -23,9 +23,11 @@ def activate() -> None:
     register_backend()
     if multiprocessing.parent_process() is None:
         # Requests are read in the main process; a hook would make the others import its modules.
+        from sglang_bana.engine.handoff_header import register_parts
         from sglang_bana.engine.request_checks import register_check
 
         register_check()
+        register_parts()
     _activated = True
 
 

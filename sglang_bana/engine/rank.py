@@ -84,6 +84,7 @@ class SchedulerBuild:
             self._reporter.stop()
 
     def _start_reporting(self, scheduler: Any) -> None:
+        from sglang_bana.engine.linker.report import report_store
         from sglang_bana.engine.load_report import LoadReporter
         from sglang_bana.engine.load_watch import LoadWatch
         from sglang_bana.engine.proof import read_proof
@@ -92,11 +93,13 @@ class SchedulerBuild:
         watch = LoadWatch(scheduler)
         watch.attach()
         conductor = getattr(scheduler, "conductor", None)
+        restorer = getattr(scheduler, "restorer", None)
         self._reporter = LoadReporter(
             self._spec,
             watch,
             read_proof(scheduler),
             lambda: report_scheduling(conductor, self._spec.scheduling),
+            lambda: report_store(restorer),
         )
         self._reporter.start()
 

@@ -115,6 +115,27 @@ _CONDUCTED_REFUSALS = (
     Refusal("enable_hisparse", _is_set, _OWN_QUEUE),
 )
 
+_OWN_STORE = (
+    "bana's store is behind the prefix cache; leave it out, or leave the store off with "
+    "`--set store.enabled=false`"
+)
+_NOT_STORED = "the store does not serve it; leave it out, or leave the store off"
+
+STORE_REFUSALS = (
+    Refusal("speculative_algorithm", _is_set, _NOT_STORED),
+    Refusal("pp_size", _is_above_one, _NOT_STORED),
+    Refusal("attn_cp_size", _is_above_one, _NOT_STORED),
+    Refusal("dcp_size", _is_above_one, _NOT_STORED),
+    Refusal("enable_dp_attention", _is_set, _NOT_STORED),
+    Refusal("enable_hisparse", _is_set, _NOT_STORED),
+    Refusal("enable_unified_memory", _is_set, _NOT_STORED),
+    Refusal("enable_session_radix_cache", _is_set, _NOT_STORED),
+    Refusal("enable_lmcache", _is_set, _OWN_STORE),
+    Refusal("enable_flexkv", _is_set, _OWN_STORE),
+    Refusal("enable_streaming_session", _is_set, _NOT_STORED),
+    Refusal("dllm_algorithm", _is_set, _NOT_STORED),
+)
+
 # SGLang reads these beside its flags; each message ends with "unset it".
 _REFUSED_ENVIRONMENT = {
     "SGLANG_RUST_SERVER": "SGLang would start another server than bana's",
@@ -137,6 +158,11 @@ def refuse_unsupported_on_cpu(server_args: Any) -> None:
 def refuse_unconducted(server_args: Any) -> None:
     """ConfigError at the first flag that would decide the queue beside bana's policies."""
     _refuse_fields(server_args, _CONDUCTED_REFUSALS)
+
+
+def refuse_unstored(server_args: Any) -> None:
+    """ConfigError at the first flag of what cannot be kept in the store."""
+    _refuse_fields(server_args, STORE_REFUSALS)
 
 
 def _refuse_fields(server_args: Any, refusals: tuple[Refusal, ...]) -> None:

@@ -11,13 +11,15 @@ from http import HTTPStatus
 from typing import Any
 
 from sglang.srt.managers.schedule_policy import AddReqResult, PrefillAdder, SchedulePolicy
-from sglang.srt.managers.scheduler import Scheduler, _make_abort_req
+from sglang.srt.managers.scheduler import _make_abort_req
 
 from bana.slo.admission import AdmissionDecision, Verdict
 from bana.slo.governor import StepKind
 from bana.slo.limits import SloError
+from bana.slo.steps import EnginePrices
 from sglang_bana.config import InstanceSpec
-from sglang_bana.engine.scheduling.building import build_conductor
+from sglang_bana.engine.linker.scheduler import RestoringScheduler
+from sglang_bana.engine.scheduling.building import build_conductor, open_log
 from sglang_bana.engine.scheduling.conductor import Conductor
 from sglang_bana.engine.scheduling.outcome_streamer import OutcomeStreamer
 from sglang_bana.engine.scheduling.passes import PassInputs
@@ -26,7 +28,7 @@ from sglang_bana.engine.scheduling.passes import PassInputs
 REFRESH_S = 0.1
 
 
-class BanaScheduler(Scheduler):
+class BanaScheduler(RestoringScheduler):
     """SGLang's scheduler under latency budgets."""
 
     conductor: Conductor | None = None
@@ -40,7 +42,10 @@ class BanaScheduler(Scheduler):
 
     def init_schedule_policy(self) -> None:
         super().init_schedule_policy()
-        self.conductor = build_conductor(self, self._spec)
+        log = open_log(self._spec)
+        if self.restorer is not None:
+            self.restorer.desk.log = log
+        self.conductor = build_conductor(self, self._spec, log)
         if self.conductor is None:
             return
         self.policy = ConductedPolicy(
@@ -106,13 +111,30 @@ class BanaScheduler(Scheduler):
     def _release_aborted_request(self, req: Any) -> None:
         super()._release_aborted_request(req)
         if self.conductor is not None:
-            self.conductor.effects.forget(req)
+            self.conductor.forget(req)
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         planned = super().get_next_batch_to_run(running_batch, last_batch)
         if self.conductor is not None and planned.batch_to_run is not None:
             self.conductor.note_step(planned.batch_to_run)
         return planned
+
+    @property
+    def engine_prices(self) -> EnginePrices | None:
+        return None if self.conductor is None else self.conductor.engine_prices
+
+    @property
+    def can_meet(self) -> bool:
+        return self.conductor is not None and self.conductor.governs
+
+    def _note_ready(self, req: Any) -> None:
+        if self.conductor is not None:
+            self.conductor.remeasure(req)
+
+    def _wait_again(self, req: Any) -> None:
+        if self.conductor is not None:
+            self.conductor.welcome(req)
+        super()._wait_again(req)
 
     def _should_defer_prefill(self, running_batch: Any) -> bool:
         if self.conductor is None:

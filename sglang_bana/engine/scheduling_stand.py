@@ -78,6 +78,7 @@ class SchedulingStand:
         tree = RadixCache.create_simulated(page_size=PAGE)
         self.scheduler = SimpleNamespace(
             waiting_queue=[],
+            held_out=(),
             chunked_req=None,
             chunked_prefill_size=CHUNK_TOKENS,
             max_prefill_tokens=CHUNK_TOKENS,
@@ -91,11 +92,16 @@ class SchedulingStand:
             _pending_chunked_abort_req=None,
         )
         self._stock = SchedulePolicy("fcfs", tree, False, False, False)
-        self._arrived = [self._make_request(index) for index in range(plan.requests)]
+        is_late = plan.pressure is not Pressure.ON_TIME
+        due = LATE_TTFT_S if is_late else ON_TIME_TTFT_S
+        self._arrived = [
+            make_request(self._rng, index, self._rng.uniform(*due))
+            for index in range(plan.requests)
+        ]
         self._running = SimpleNamespace(
             batch_is_full=False,
             is_empty=lambda: False,
-            reqs=[self._make_decoding(i) for i in range(DECODING)],
+            reqs=[make_decoding(index) for index in range(DECODING)],
         )
         self.conductor = self._seat_all()
 
@@ -125,7 +131,7 @@ class SchedulingStand:
 
     def _seat_all(self) -> Conductor:
         """A conductor that has just welcomed the whole queue, and has seen its engine's steps."""
-        conductor = _build_conductor(self.scheduler, self._plan.order)
+        conductor = conduct(self.scheduler, self._plan.order)
         conductor.note_inputs(conductor.learner.inputs(time.monotonic()))
         self.scheduler.waiting_queue[:] = []
         for req in self._arrived:
@@ -138,31 +144,37 @@ class SchedulingStand:
             conductor.apply_plan()
         return conductor
 
-    def _make_request(self, index: int) -> Req:
-        """A prompt of 64 to 2,048 tokens with a promise as the front door writes it."""
-        rng, now_s = self._rng, time.monotonic()
-        is_late = self._plan.pressure is not Pressure.ON_TIME
-        ttft_s = rng.uniform(*(LATE_TTFT_S if is_late else ON_TIME_TTFT_S))
-        arrival_s = now_s - WAITED_S + index * 1e-4
-        promise = {
-            "bana_slo_class": "standard",
-            "bana_ttft_s": ttft_s,
-            "bana_tpot_s": 10.0,
-            "bana_arrival_s": arrival_s,
-            "bana_deadline_s": arrival_s + ttft_s,
-            "bana_boot_id": BOOT_ID,
-        }
-        tokens = array("q", [index, *range(rng.randint(63, 2_047))])
-        params = SamplingParams(max_new_tokens=64, custom_params=promise)
-        return Req(f"r{index}", "", tokens, params)
 
-    def _make_decoding(self, index: int) -> Any:
-        """A request that decodes under a promise that any chunk keeps."""
-        standing = Standing(Budget("standard", 0.0, 1.0, 10.0), -1 - index)
-        return SimpleNamespace(seqlen=DECODING_TOKENS, bana=standing, finished=lambda: False)
+def make_request(rng: Random, index: int, ttft_s: float) -> Req:
+    """A prompt of 64 to 2,048 tokens with a promise as the front door writes it."""
+    arrival_s = time.monotonic() - WAITED_S + index * 1e-4
+    promise = {
+        "bana_slo_class": "standard",
+        "bana_ttft_s": ttft_s,
+        "bana_tpot_s": 10.0,
+        "bana_arrival_s": arrival_s,
+        "bana_deadline_s": arrival_s + ttft_s,
+        "bana_boot_id": BOOT_ID,
+    }
+    tokens = array("q", [index, *range(rng.randint(63, 2_047))])
+    params = SamplingParams(max_new_tokens=64, custom_params=promise)
+    return Req(f"r{index}", "", tokens, params)
 
 
-def _build_conductor(scheduler: Any, order: str) -> Conductor:
+def make_decoding(index: int) -> Any:
+    """A request that decodes under a promise that any chunk keeps."""
+    standing = Standing(Budget("standard", 0.0, 1.0, 10.0), -1 - index)
+    return SimpleNamespace(
+        seqlen=DECODING_TOKENS,
+        bana=standing,
+        output_ids=[0],
+        sampling_params=SimpleNamespace(max_new_tokens=64, ignore_eos=False),
+        finished=lambda: False,
+    )
+
+
+def conduct(scheduler: Any, order: str) -> Conductor:
+    """A conductor for this scheduler that has seen its engine's steps."""
     config = SchedulingConfig(order=order, governor="tpot")
     terms = Terms(
         default=Slo("standard", 10.0, 10.0),

@@ -12,6 +12,7 @@ from typing import Any
 from sglang_bana.engine.refusals import REFUSALS
 from sglang_bana.engine.seam import SGLANG_VERSION, Seam, check_seam, fail
 from sglang_bana.engine.seams_conducting import CALIBRATION, CONDUCTING
+from sglang_bana.engine.seams_linking import LINKING, LINKING_ARGUMENTS
 
 BANA_CPU = "bana_cpu"
 
@@ -125,6 +126,16 @@ _REQUEST_CHECKS = (
     Seam(
         "sglang.srt.managers.tokenizer_manager:TokenizerManager._validate_one_request",
         ("self", "obj", "input_ids"),
+    ),
+    # Where a header tells of a hand-off what the body has no place for.
+    Seam(
+        "sglang.srt.managers.tokenizer_manager:TokenizerManager._init_req_state",
+        ("self", "obj", "request"),
+    ),
+    Seam(
+        "sglang.srt.managers.tokenizer_manager:TokenizerManager.generate_request",
+        ("self", "obj", "request"),
+        uses=("_init_req_state", "normalize_batch_and_arguments"),
     ),
     Seam(
         "sglang.srt.managers.tokenizer_manager:TokenizerManager._tokenize_one_request",
@@ -288,8 +299,10 @@ _SCHEDULER = (
 )
 
 _SEAMS = {
-    Role.MAIN: _EVERYWHERE + _MAIN + _IDENTITY + _REQUEST_CHECKS + CALIBRATION,
-    Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER + CONDUCTING,
+    Role.MAIN: (
+        _EVERYWHERE + _MAIN + _IDENTITY + _REQUEST_CHECKS + CALIBRATION + LINKING_ARGUMENTS
+    ),
+    Role.SCHEDULER: _EVERYWHERE + _ATTENTION + _SCHEDULER + CONDUCTING + LINKING,
 }
 
 # Attributes of the built scheduler that its load and its proof are read from.

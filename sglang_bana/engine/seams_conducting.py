@@ -148,5 +148,6 @@ CALIBRATION = (
     Seam("sglang.srt.server_args:ServerArgs", fields=("warmups", "skip_server_warmup")),
     Seam("sglang.srt.managers.io_struct:GenerateReqInput", fields=("input_ids", "sampling_params")),
     Seam(f"{_T}.generate_request", ("self", "obj")),
+    Seam(f"{_T}.init_model_config", uses=("context_len", "max_req_input_len")),
     Seam(f"{_T}.flush_cache", ("self",)),
 )

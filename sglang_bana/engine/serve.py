@@ -92,15 +92,20 @@ def _prepare(argv: list[str], spec: InstanceSpec) -> Any:
     from sglang_bana.engine.platform import is_wanted
     from sglang_bana.engine.refusals import (
         refuse_unconducted,
+        refuse_unstored,
         refuse_unsupported,
         refuse_unsupported_on_cpu,
     )
-    from sglang_bana.engine.verify import verify_hooks, verify_requests
+    from sglang_bana.engine.store_arguments import list_store_arguments, uses_store
+    from sglang_bana.engine.verify import verify_hooks, verify_parts, verify_requests
 
     verify_hooks()
     verify_requests()
-    server_args = prepare_server_args(argv)
+    verify_parts()
+    server_args = prepare_server_args(argv + list_store_arguments(spec, argv))
     refuse_unsupported(server_args)
+    if uses_store(spec):
+        refuse_unstored(server_args)
     if spec.engine.scheduler is SchedulerKind.BANA and not spec.scheduling.is_stock:
         refuse_unconducted(server_args)
         _calibrate_first(server_args)

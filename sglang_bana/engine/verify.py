@@ -9,6 +9,8 @@ from sglang.srt.platforms import current_platform
 
 from bana.slo.errors import SeamError
 from sglang_bana.engine import platform, plugin
+from sglang_bana.engine.handoff_header import TARGET as PARTS_TARGET
+from sglang_bana.engine.handoff_header import is_taking
 from sglang_bana.engine.platform import BanaCpuPlatform
 from sglang_bana.engine.proof import qualified_name
 from sglang_bana.engine.request_checks import TARGET, is_refusing
@@ -38,6 +40,16 @@ def verify_requests() -> None:
         raise SeamError(
             f"SGLang does not ask bana's hook on {TARGET}, so that one request could end this "
             "instance: its log says why, or another SGLang plugin replaces what the hook is on; "
+            "uninstall that one"
+        )
+
+
+def verify_parts() -> None:
+    """SeamError unless this process, which reads the requests, learns of hand-offs by header."""
+    if not is_taking():
+        raise SeamError(
+            f"SGLang does not ask bana's hook on {PARTS_TARGET}, so that some prompts could not be "
+            "handed off: its log says why, or another SGLang plugin replaces what the hook is on; "
             "uninstall that one"
         )
 

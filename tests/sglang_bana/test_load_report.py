@@ -62,7 +62,7 @@ def test_reports_repeat_what_is_known_and_follow_what_is_new(
     spec: InstanceSpec, subscriber: zmq.Socket[bytes]
 ) -> None:
     watch: Any = SimpleNamespace(newest=Load(pass_s=1.0, used_tokens=7), capacity_tokens=64)
-    reporter = LoadReporter(spec, watch, PROOF, lambda: None)
+    reporter = LoadReporter(spec, watch, PROOF, lambda: None, lambda: None)
     reporter.start()
     try:
         first, second = read_until(subscriber, 7), read_until(subscriber, 7)
@@ -80,7 +80,7 @@ def test_reports_repeat_what_is_known_and_follow_what_is_new(
 
 def test_nothing_is_sent_after_the_end(spec: InstanceSpec, subscriber: zmq.Socket[bytes]) -> None:
     watch: Any = SimpleNamespace(newest=Load(pass_s=1.0, used_tokens=7), capacity_tokens=64)
-    reporter = LoadReporter(spec, watch, PROOF, lambda: None)
+    reporter = LoadReporter(spec, watch, PROOF, lambda: None, lambda: None)
     reporter.start()
     read_until(subscriber, 7)
     reporter.stop()
@@ -96,7 +96,7 @@ def test_an_endpoint_that_cannot_be_bound_is_an_error_and_leaves_nothing(
     watch: Any = SimpleNamespace(newest=Load(pass_s=1.0), capacity_tokens=64)
     blocked = tmp_path / "l"
     blocked.mkdir()
-    reporter = LoadReporter(spec, watch, PROOF, lambda: None)
+    reporter = LoadReporter(spec, watch, PROOF, lambda: None, lambda: None)
 
     with pytest.raises(zmq.ZMQError):
         reporter.start()

@@ -21,7 +21,9 @@ from sglang_bana.policies import build_policies
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
-def build_conductor(scheduler: Any, spec: InstanceSpec) -> Conductor | None:
+def build_conductor(
+    scheduler: Any, spec: InstanceSpec, log: DecisionLog | None
+) -> Conductor | None:
     """The conductor of this scheduler; ConfigError when a policy cannot be built."""
     config = spec.scheduling
     if config.is_stock:
@@ -33,20 +35,22 @@ def build_conductor(scheduler: Any, spec: InstanceSpec) -> Conductor | None:
         head_rows=config.head_rows,
         max_started=config.max_started,
     )
-    log = _open_log(spec) if get_parallel().tp_rank == 0 else None
     panel = Panel(build_policies(config), config.seed, counts, log)
     return Conductor(scheduler, panel, terms, counts)
 
 
-def _open_log(spec: InstanceSpec) -> DecisionLog | None:
+def open_log(spec: InstanceSpec) -> DecisionLog | None:
+    """Where rank 0 writes its decisions; None where nobody asked for it, or nothing is decided."""
     config = spec.scheduling
-    if not config.decision_log_bytes:
+    is_idle = config.is_stock and not spec.store_endpoint
+    if is_idle or not config.decision_log_bytes or get_parallel().tp_rank:
         return None
     header = LogHeader(
         seed=config.seed,
         order=_choice(config.order, config.order_options),
         governor=_choice(config.governor, config.governor_options),
         admission=_choice(config.admission, config.admission_options),
+        restore=PolicyChoice(spec.restore, spec.restore_options) if spec.store_endpoint else None,
     )
     path = Path(spec.run_dir) / f"decisions-{spec.name}.jsonl"
     try:

@@ -15,17 +15,24 @@ from bana.slo.admission import AdmissionDecision, ArrivalView, Verdict
 from bana.slo.budget import read_budget
 from bana.slo.governor import StepKind, StepPlan, StepView
 from bana.slo.limits import Slo
-from bana.slo.order import OrderPlan, QueueView
+from bana.slo.order import QueueView
+from bana.slo.pace import Pace, find_spare_s
+from bana.slo.steps import EnginePrices, StepShape
 from sglang_bana.engine.scheduling.counts import PassCounts
 from sglang_bana.engine.scheduling.effects import Effects, list_ahead
 from sglang_bana.engine.scheduling.outcomes import Outcomes, is_own
 from sglang_bana.engine.scheduling.panel import Panel
 from sglang_bana.engine.scheduling.passes import PassInputs, PassPlan
 from sglang_bana.engine.scheduling.step_learner import StepLearner
-from sglang_bana.engine.scheduling.waiting_room import Slots, Standing, WaitingRoom, list_slots
+from sglang_bana.engine.scheduling.waiting_room import Slots, Standing, WaitingRoom
 
 # Matching a prompt against the tree costs up to a tenth of a millisecond.
 REMEASURED_ROWS = 4
+
+
+def find_meet_tokens(req: Any) -> int:
+    """Up to which token a prompt is to be computed before it looks what was fetched; 0 for none."""
+    return int(getattr(req, "bana_meet_tokens", 0))
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -61,10 +68,20 @@ class Conductor:
         # For whom way is made in this pass, and for whom it was made in vain in the one before.
         self._leader: Any = None
         self._stuck: Any = None
+        # Whose first token is being computed.
+        self._beginning: dict[Any, None] = {}
 
     def note_inputs(self, inputs: PassInputs) -> None:
-        """Decide with these from now on."""
+        """Decide with these from now on; first tokens that are out came by now."""
         self._inputs = inputs
+        for req in [req for req in self._beginning if req.output_ids or req.finished()]:
+            del self._beginning[req]
+            req.bana.begun_s = inputs.now_s
+
+    def forget(self, req: Any) -> None:
+        """The request has left without an answer."""
+        self.effects.forget(req)
+        self._beginning.pop(req, None)
 
     def welcome(self, req: Any) -> None:
         """Give a request that enters the queue its budget and a place; SloError for a bad one."""
@@ -74,7 +91,7 @@ class Conductor:
             now_s = 0.0 if self._inputs is None else self._inputs.now_s
             budget = read_budget(words, now_s, self._terms.boot_id, self._terms.default)
             req.bana = Standing(budget, next(self._sequences))
-        self.room.seat(req.bana, self._list_present)
+        self.room.seat(req, self.outcomes.number(req.bana.budget.slo_class), self._list_seated)
         self._measure(req)
         if req.output_ids:
             # It was retracted: its first token is out, so no deadline can give it up.
@@ -85,8 +102,9 @@ class Conductor:
         inputs = self._inputs
         if inputs is None:
             return AdmissionDecision(Verdict.ADMITTED, "no_inputs")
-        queue = self._scheduler.waiting_queue
-        slots = list_slots((r.bana for r in (*queue, req)), len(queue) + 1)
+        if not self._panel.judges:
+            return AdmissionDecision(Verdict.ADMITTED, "accept")
+        slots = self.room.find([*self._list_present(), req])
         rows = self.room.view(slots, inputs.model, self._max_chunk_tokens)
         ahead = (rows.deadline_s[:-1] <= rows.deadline_s[-1]) & ~rows.demoted[:-1]
         view = ArrivalView(
@@ -98,8 +116,25 @@ class Conductor:
         decided = self._panel.decide_admission(view, inputs.now_s)
         if decided.verdict is not Verdict.ADMITTED:
             self.counts.rejections += 1
-            self.outcomes.book(req.bana.budget).rejected += 1
+            self.outcomes.book(req.bana.budget.slo_class).rejected += 1
         return decided
+
+    def remeasure(self, req: Any) -> None:
+        """More of a waiting prompt may be at hand than when the request came."""
+        self._measure(req)
+
+    @property
+    def governs(self) -> bool:
+        """Whether steps are as long as is decided here."""
+        return self._panel.governs and self._scheduler.chunked_prefill_size is not None
+
+    @property
+    def engine_prices(self) -> EnginePrices | None:
+        """What computing costs here now, None before any measurement; any thread may ask."""
+        inputs = self._inputs
+        if inputs is None:
+            return None
+        return EnginePrices(inputs.model, self._max_chunk_tokens, inputs.load.inflation)
 
     def plan_pass(self, running_batch: Any) -> StepKind | None:
         """Decide this pass; what its step is to be, None where that is left to SGLang."""
@@ -117,17 +152,18 @@ class Conductor:
 
     def apply_plan(self) -> None:
         """Order the queue, and let tighter requests go beside or before the chunked one."""
+        self._look_for_meeting()
         plan, chunked = self.plan, self._scheduler.chunked_req
         if plan is None or not self._panel.orders:
             return
         if plan.order is None:
             self.effects.put_by_arrival()
             return
-        self._demote(plan, plan.order)
+        self._demote(plan)
         ahead = list_ahead(plan, chunked)
         if chunked is not None and ahead:
             self._make_way(ahead, plan)
-        self.effects.put_first(plan.head)
+        self.effects.put_head_first(plan)
 
     def make_room(self, running_batch: Any) -> bool:
         """Nothing was admitted: whether another try may go better.
@@ -139,10 +175,11 @@ class Conductor:
         if self._pass_over(running_batch):
             return True
         started = self.effects.list_started()
-        if not started:
+        if not started or not self._scheduler.waiting_queue:
             return False
-        if self._scheduler.waiting_queue[0] is not started[0]:
-            self.effects.put_first(started)
+        seen = [req for req in started if not self._scheduler.is_held(req)]
+        if seen and self._scheduler.waiting_queue[0] is not seen[0]:
+            self.effects.put_first(seen)
         elif running_batch.is_empty():
             self.effects.give_up(started[-1])
         else:
@@ -158,6 +195,8 @@ class Conductor:
         for req in batch.reqs:
             self._note_admission(req)
             self.effects.settle(req)
+            if req.bana.begun_s is None:
+                self._beginning[req] = None
         if chunked is not None:
             self.room.mark_started(chunked.bana.slot)
             self.room.measure(chunked.bana.slot, chunked.seqlen, chunked.extend_end)
@@ -183,6 +222,17 @@ class Conductor:
             else:
                 return
 
+    def _look_for_meeting(self) -> None:
+        """The chunked request looks again once it has computed up to what is fetched for it."""
+        chunked = self._scheduler.chunked_req
+        if chunked is None or not 0 < find_meet_tokens(chunked) <= chunked.prefix_len:
+            return
+        if not self.effects.can_separate(chunked):
+            self._scheduler.stay_parted(chunked)
+            return
+        self.effects.yield_chunked()
+        self._scheduler.note_met(chunked)
+
     def _is_shut(self, running_batch: Any) -> bool:
         """Whether SGLang admits nobody now; to it no empty batch is full, nor any with windows."""
         scheduler = self._scheduler
@@ -204,10 +254,14 @@ class Conductor:
         scheduler = self._scheduler
         return int(scheduler.chunked_prefill_size or scheduler.max_prefill_tokens)
 
-    def _list_present(self) -> list[Standing]:
+    def _list_present(self) -> list[Any]:
+        """Whose prompts are still to be computed: the queue, then the chunked request."""
         chunked = self._scheduler.chunked_req
-        rest = [] if chunked is None else [chunked.bana]
-        return [req.bana for req in self._scheduler.waiting_queue] + rest
+        return [*self._scheduler.waiting_queue, *([] if chunked is None else [chunked])]
+
+    def _list_seated(self) -> list[Any]:
+        """These, and whom this pass does not see because their pages are on their way."""
+        return [*self._list_present(), *self._scheduler.held_out]
 
     def _measure(self, req: Any) -> None:
         """See how much of the prompt is cached now, as SGLang's own cache-aware orders do."""
@@ -215,24 +269,33 @@ class Conductor:
         self.room.measure(req.bana.slot, req.seqlen, req.num_matched_prefix_tokens)
 
     def _decide(self, running_batch: Any, inputs: PassInputs) -> PassPlan:
-        chunked = self._scheduler.chunked_req
-        reqs = [*self._scheduler.waiting_queue, *([] if chunked is None else [chunked])]
-        slots = list_slots((req.bana for req in reqs), len(reqs))
+        reqs = self._list_present()
+        slots = self.room.find(reqs)
         queue = self.room.view(slots, inputs.model, self._max_chunk_tokens)
         view = QueueView(queue, inputs.load, self._terms.head_rows)
         order = self._panel.decide_order(view, inputs.now_s)
-        first = reqs[order.head[0]] if order is not None else chunked or reqs[0]
-        return PassPlan(reqs, slots, order, self._decide_step(running_batch, slots, first))
+        first = reqs[order.head[0]] if order is not None else self._scheduler.chunked_req or reqs[0]
+        return PassPlan(
+            slots=slots,
+            order=order,
+            step=self._decide_step(running_batch, slots, first),
+            head=[] if order is None else [reqs[row] for row in order.head],
+            doubtful=[] if order is None else [reqs[row] for row in order.demote[:REMEASURED_ROWS]],
+        )
 
     def _decide_step(self, running_batch: Any, slots: Slots, first: Any) -> StepPlan | None:
         scheduler, inputs = self._scheduler, self._inputs
         if not self._panel.governs or scheduler.chunked_prefill_size is None or inputs is None:
             return None
         decoding = [req for req in running_batch.reqs if not req.finished()]
+        context_tokens = sum(req.seqlen for req in decoding)
+        decodes = StepShape(decode_requests=len(decoding), context_tokens=context_tokens)
+        decode_s = inputs.model.estimate_step_s(decodes)
         view = StepView(
             model=inputs.model,
             decode_requests=len(decoding),
-            context_tokens=sum(req.seqlen for req in decoding),
+            context_tokens=context_tokens,
+            spare_s=find_spare_s(map(self._pace, decoding), inputs.now_s, decode_s),
             tightest_tpot_s=min((req.bana.budget.tpot_s for req in decoding), default=None),
             prefill_tokens=self.room.sum_new_tokens(slots, scheduler.page_size),
             prefix_tokens=self.room.prefix_tokens(first.bana.slot),
@@ -241,22 +304,40 @@ class Conductor:
             page_tokens=scheduler.page_size,
             can_mix=bool(scheduler.is_mixed_chunk),
         )
-        return self._panel.decide_step(view)
+        return self._stop_at_meeting(self._panel.decide_step(view), first)
 
-    def _demote(self, plan: PassPlan, order: OrderPlan) -> None:
+    def _stop_at_meeting(self, plan: StepPlan | None, first: Any) -> StepPlan | None:
+        """Of a prompt whose end is being fetched, compute no more than what comes before that."""
+        left = find_meet_tokens(first) - self.room.prefix_tokens(first.bana.slot)
+        if plan is None or not 0 < left < plan.prefill_tokens:
+            return plan
+        return msgspec.structs.replace(plan, prefill_tokens=left)
+
+    def _pace(self, req: Any) -> Pace:
+        """A running request's progress; a first token that is not out yet comes now."""
+        assert self._inputs is not None
+        begun_s, out_tokens = req.bana.begun_s, len(req.output_ids)
+        return Pace(
+            begun_s=self._inputs.now_s if begun_s is None else begun_s,
+            tpot_s=req.bana.budget.tpot_s,
+            out_tokens=max(out_tokens, 1),
+            left_tokens=max(req.sampling_params.max_new_tokens - out_tokens, 1),
+        )
+
+    def _demote(self, plan: PassPlan) -> None:
         """Set requests behind, except those whose prefix turns out to be cached by now."""
-        rows = list(order.demote)
-        for row in order.demote[:REMEASURED_ROWS]:
+        rows = [] if plan.order is None else list(plan.order.demote)
+        for row, req in zip(rows[:REMEASURED_ROWS], plan.doubtful, strict=True):
             slot = int(plan.slots[row])
             before = self.room.new_tokens(slot)
-            if plan.reqs[row] is not self._scheduler.chunked_req:
-                self._measure(plan.reqs[row])
+            if req is not self._scheduler.chunked_req:
+                self._measure(req)
             if self.room.new_tokens(slot) < before:
                 rows.remove(row)
-        self.room.demote(plan.slots[rows])
-        for row in rows:
-            self.counts.demotions += 1
-            self.outcomes.book(plan.reqs[row].bana.budget).demoted += 1
+        slots = plan.slots[rows]
+        self.room.demote(slots)
+        self.counts.demotions += len(rows)
+        self.outcomes.note_demoted(self.room.books(slots))
 
     def _make_way(self, ahead: list[Any], plan: PassPlan) -> None:
         """Share the chunk with those `ahead`, or let them pass; not for one who has just found no
@@ -272,7 +353,7 @@ class Conductor:
         is_room = self.effects.count_started() < self._terms.max_started
         if self.chunk_limit is None and is_room and self.effects.can_separate(chunked):
             self.effects.yield_chunked()
-            self.outcomes.book(chunked.bana.budget).yielded += 1
+            self.outcomes.book(chunked.bana.budget.slo_class).yielded += 1
 
     def _note_way(self, batch: Any) -> None:
         """Whether the one for whom way was made is in; if not, its prefix may have been evicted."""
@@ -293,7 +374,7 @@ class Conductor:
         new, prefix = self.room.new_tokens(standing.slot), self.room.prefix_tokens(standing.slot)
         service_s = inputs.model.estimate_prefill_s(new, prefix, self._max_chunk_tokens)
         slack_s = standing.budget.slack_s(inputs.now_s, service_s)
-        self.outcomes.book(standing.budget).slack.add(slack_s)
+        self.outcomes.book(standing.budget.slo_class).slack.add(slack_s)
 
     def _note_portions(self, batch: Any) -> None:
         """Whose prompts this step computes; what it runs of lost requests uses up their share."""

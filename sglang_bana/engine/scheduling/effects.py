@@ -31,8 +31,20 @@ class Effects:
         queue = self._scheduler.waiting_queue
         waiting = [req for req in reqs if req is not self._scheduler.chunked_req]
         if queue[: len(waiting)] != waiting:
-            chosen = set(waiting)
-            queue[:] = waiting + [req for req in queue if req not in chosen]
+            chosen = set(map(id, waiting))
+            queue[:] = waiting + [req for req in queue if id(req) not in chosen]
+
+    def put_head_first(self, plan: PassPlan) -> None:
+        """The same for a plan's head, of which the places are known: no other request is touched.
+
+        Since the plan was made, requests may have joined the queue at its end, which moves nobody.
+        """
+        queue = self._scheduler.waiting_queue
+        rows = () if plan.order is None else plan.order.head
+        pairs = [pair for pair in zip(rows, plan.head, strict=True) if _is_at(queue, *pair)]
+        for row in sorted((row for row, _ in pairs), reverse=True):
+            del queue[row]
+        queue[:0] = [req for _, req in pairs]
 
     def put_last(self, req: Any) -> None:
         """Move `req` behind all others."""
@@ -60,19 +72,9 @@ class Effects:
     def can_separate(self, req: Any) -> bool:
         """Whether the chunked request can go back to the queue without losing anything but time."""
         tree = self._scheduler.tree_cache
-        carries_state = (
-            req.return_logprob
-            or req.return_hidden_states
-            or req.session is not None
-            or req.beam_group is not None
-            or req.input_embeds is not None
-            or req.positional_embed_overrides is not None
-            or req.multimodal_inputs is not None
-            or req.skip_radix_cache_insert
-        )
         is_leaving = req is self._scheduler._pending_chunked_abort_req or req.finished()
         is_kept = tree.supports_prefix_sharing() and not tree.supports_mamba()
-        return is_kept and req.lock is not None and not carries_state and not is_leaving
+        return is_kept and req.lock is not None and not carries_state(req) and not is_leaving
 
     def count_started(self) -> int:
         """How many prompts wait half computed."""
@@ -94,8 +96,7 @@ class Effects:
         """Put the chunked request back into the queue and give up what it has computed."""
         req = self._scheduler.chunked_req
         self._take_back(req)
-        self._room.mark_fresh(req.bana.slot)
-        self._counts.given_up += 1
+        self._start_anew(req)
 
     def settle(self, req: Any) -> None:
         """The request was admitted, and holds its prefix itself again."""
@@ -111,8 +112,7 @@ class Effects:
     def give_up(self, req: Any) -> None:
         """Let the pages of a half-computed request be evicted; it starts again in time."""
         self._unlock(req)
-        self._room.mark_fresh(req.bana.slot)
-        self._counts.given_up += 1
+        self._start_anew(req)
 
     def give_up_all(self) -> None:
         """No page stays locked for the sake of a waiting request."""
@@ -122,6 +122,11 @@ class Effects:
     def list_started(self) -> list[Any]:
         """The requests that wait half computed, the tightest deadline first."""
         return sorted(self._started, key=lambda r: (r.bana.budget.deadline_s, r.bana.sequence))
+
+    def _start_anew(self, req: Any) -> None:
+        self._room.mark_fresh(req.bana.slot)
+        self._counts.given_up += 1
+        self._scheduler.note_given_up(req)
 
     def _unlock(self, req: Any) -> None:
         del self._started[req]
@@ -141,6 +146,24 @@ class Effects:
         req.is_retracted = False
         self._scheduler.chunked_req = None
         self._scheduler.waiting_queue.append(req)
+
+
+def _is_at(queue: Sequence[Any], place: int, req: Any) -> bool:
+    return place < len(queue) and queue[place] is req
+
+
+def carries_state(req: Any) -> bool:
+    """Whether something of the request besides its KV comes of each of its chunks."""
+    return bool(
+        req.return_logprob
+        or req.return_hidden_states
+        or req.session is not None
+        or req.beam_group is not None
+        or req.input_embeds is not None
+        or req.positional_embed_overrides is not None
+        or req.multimodal_inputs is not None
+        or req.skip_radix_cache_insert
+    )
 
 
 def list_ahead(plan: PassPlan, chunked: Any) -> list[Any]:

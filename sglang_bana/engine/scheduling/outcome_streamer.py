@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any, ClassVar
 
-from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
-
 from bana.slo.budget import judge_budget
+from sglang_bana.engine.linker.streamer import StoreStreamer
 
 KEY = "bana"
 
 
-class OutcomeStreamer(SchedulerOutputStreamer):
-    """SGLang's streamer, which adds an outcome to every answer that has ended."""
+class OutcomeStreamer(StoreStreamer):
+    """The store's streamer, which adds an outcome to every answer that has ended."""
 
     has_additional_customized_info: ClassVar[bool] = True
 

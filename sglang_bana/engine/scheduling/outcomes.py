@@ -6,11 +6,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from bana.slo.budget import Budget, BudgetOutcome, judge_budget
+from bana.slo.budget import BudgetOutcome, judge_budget
+from bana.slo.handoff import Handoff, read_handoff
 from bana.slo.wire import ClassReport, Tally
 from sglang_bana.engine.scheduling.calibration import RID_PREFIX
+from sglang_bana.engine.scheduling.waiting_room import Slots
 
 TTFT_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 TPOT_BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0)
@@ -25,6 +28,12 @@ OWN_RIDS = (RID_PREFIX, "HEALTH_CHECK")
 def is_own(req: Any) -> bool:
     """Whether no client waits for this request."""
     return bool(req.rid.startswith(OWN_RIDS))
+
+
+def has_client(req: Any) -> bool:
+    """Whether a client waits for this answer: not where another instance is to give it."""
+    params = getattr(req.sampling_params, "custom_params", None)
+    return not is_own(req) and read_handoff(params) is not Handoff.PREFILL
 
 
 class Histogram:
@@ -85,14 +94,27 @@ class Outcomes:
     """The books of all classes; the scheduler's thread writes, any thread may read a report."""
 
     def __init__(self) -> None:
-        self._books: dict[str, ClassBook] = {}
+        self._numbers: dict[str, int] = {}
+        self._books: list[ClassBook] = []
 
-    def book(self, budget: Budget) -> ClassBook:
-        """The book of a budget's class; past `MAX_CLASSES` the common one."""
-        name = budget.slo_class
-        if name not in self._books and len(self._books) >= MAX_CLASSES:
+    def number(self, slo_class: str) -> int:
+        """The number of a class's book; past `MAX_CLASSES` that of the common one."""
+        name = slo_class
+        if name not in self._numbers and len(self._numbers) >= MAX_CLASSES:
             name = OTHER_CLASS
-        return self._books.setdefault(name, ClassBook())
+        if name not in self._numbers:
+            self._books.append(ClassBook())
+            self._numbers[name] = len(self._books) - 1
+        return self._numbers[name]
+
+    def book(self, slo_class: str) -> ClassBook:
+        """The book of a class."""
+        return self._books[self.number(slo_class)]
+
+    def note_demoted(self, numbers: Slots) -> None:
+        """Requests were demoted; `numbers` are those of their books."""
+        for number, count in enumerate(np.bincount(numbers).tolist()):
+            self._books[number].demoted += count
 
     def note_tokens(self, reqs: Sequence[Any], now_s: float) -> None:
         """A step has ended: first tokens are stamped, and finished requests judged."""
@@ -106,9 +128,9 @@ class Outcomes:
                 standing.outcome = judge_budget(
                     standing.budget, standing.first_token_s, now_s, len(req.output_ids)
                 )
-                if not is_own(req) and not isinstance(req.finished_reason, FINISH_ABORT):
-                    self.book(standing.budget).add(standing.outcome)
+                if has_client(req) and not isinstance(req.finished_reason, FINISH_ABORT):
+                    self.book(standing.budget.slo_class).add(standing.outcome)
 
     def report(self) -> dict[str, ClassReport]:
         """Every class that was seen."""
-        return {name: book.report() for name, book in list(self._books.items())}
+        return {name: self._books[number].report() for name, number in list(self._numbers.items())}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from bana.slo.admission import AdmissionDecision, ArrivalView, Verdict
+from bana.slo.admission import Accept, AdmissionDecision, ArrivalView, Verdict
 from bana.slo.decisions import (
     AdmissionRecord,
     GovernorRecord,
@@ -77,6 +77,11 @@ class Panel:
     def orders(self) -> bool:
         """Whether a policy orders the queue."""
         return self._policies.order is not None
+
+    @property
+    def judges(self) -> bool:
+        """Whether an arrival is looked at; who takes in everybody and keeps no log need not be."""
+        return self._log is not None or not isinstance(self._policies.admission, Accept)
 
     @property
     def governs(self) -> bool:

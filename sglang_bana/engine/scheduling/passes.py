@@ -23,29 +23,30 @@ class PassInputs(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PassPlan:
-    """The decisions of one pass over `reqs`, whose row i sits in slot `slots[i]`.
+    """The decisions of one pass, whose row i sits in slot `slots[i]`.
 
-    The request that is being prefilled in chunks is the last row, where there is one. A question
-    that is left to SGLang has no plan.
+    Rows are places of the queue at that time; the request that is being prefilled in chunks is the
+    last one, where there is one. `head` are the requests to run first, in order, `doubtful` the
+    first of those to be demoted. A question that is left to SGLang has no plan.
     """
 
-    reqs: list[Any]
     slots: Slots
     order: OrderPlan | None
     step: StepPlan | None
-
-    @property
-    def head(self) -> list[Any]:
-        """The requests to run first, in order."""
-        return [] if self.order is None else [self.reqs[row] for row in self.order.head]
+    head: list[Any]
+    doubtful: list[Any]
 
     @property
     def lost(self) -> set[Any]:
         """Those of the head that run although they can no longer keep their deadline."""
-        return set() if self.order is None else {self.reqs[row] for row in self.order.lost_rows}
+        if self.order is None:
+            return set()
+        rows = self.order.lost_rows
+        pairs = zip(self.order.head, self.head, strict=True)
+        return {req for row, req in pairs if row in rows}
 
     @property
     def passed_over(self) -> Any | None:
         """The first of the head, where others may go on when it finds no room."""
-        row = None if self.order is None else self.order.passed_over
-        return None if row is None else self.reqs[row]
+        is_passed = self.order is not None and self.order.passed_over is not None
+        return self.head[0] if is_passed else None

@@ -29,4 +29,5 @@ def report_scheduling(
         },
         inflation=conductor.learner.tracker.inflation,
         started=conductor.effects.count_started(),
+        prices=conductor.engine_prices,
     )

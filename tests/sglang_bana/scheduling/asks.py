@@ -24,8 +24,12 @@ def ask(
     tpot_s: float = 1.0,
     slo_class: str = "standard",
     shared_tokens: int = 0,
+    handoff: str = "",
 ) -> Req:
-    """A request whose first token is due `due_s` after `at_s`; prompts share `shared_tokens`."""
+    """A request whose first token is due `due_s` after `at_s`; prompts share `shared_tokens`.
+
+    `handoff` is this engine's part of a request that two of them serve.
+    """
     promise = {
         "bana_slo_class": slo_class,
         "bana_ttft_s": due_s,
@@ -33,6 +37,7 @@ def ask(
         "bana_arrival_s": at_s,
         "bana_deadline_s": at_s + due_s,
         "bana_boot_id": BOOT_ID,
+        "bana_handoff": handoff,
     }
     own = crc32(rid.encode()) << 8
     tokens = [i if i < shared_tokens else own + i for i in range(prompt_tokens)]

@@ -18,6 +18,8 @@ def check_books(engine: FakeEngine) -> None:
     running = {
         *engine.running_batch.reqs,
         *(() if engine.last_batch is None else engine.last_batch.reqs),
+        # Whose load failed is in no batch until the result of its own is there.
+        *(() if engine.restorer is None else engine.recovery.lost),
     }
     running = {req for req in running if req.kv.holds_kv}
     assert len(set(waiting)) == len(waiting)

@@ -98,6 +98,7 @@ def commit(batch: ScheduleBatch, tokens: list[int], tree: Any) -> None:
         if is_prompts and req.inflight_middle_chunks > 0:
             req.inflight_middle_chunks -= 1
             continue
+        assert req.discard_output_reason is None, f"{req.rid} is answered with an error"
         assert token == req.seqlen, f"{req.rid}: token {token} stands at {req.seqlen}"
         req.output_ids.append(token)
         req.update_finish_state()

@@ -10,7 +10,7 @@ from typing import Any
 
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers.io_struct import AbortReq
-from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, Req, ScheduleBatch
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
@@ -95,7 +95,7 @@ class FakeScheduler(Scheduler):
     enable_continuous_input_polling = _engine_paused = False
     dllm_config = truncation_align_size = dynamic_chunk_sizer = hisparse_coordinator = None
     min_free_slots_delayer = decode_offload_manager = mm_receiver = rust_server = None
-    scheduler_stage_metrics = None
+    scheduler_stage_metrics = idle_sleeper = None
     _prefill_decode_interval_remaining = 0
 
     def __init__(self, setup: Setup, port_args: None) -> None:
@@ -116,6 +116,8 @@ class FakeScheduler(Scheduler):
         self.result_queue: deque[tuple[ScheduleBatch, list[int]]] = deque()
         self.aborted: list[AbortReq] = []
         self.computed: Counter[str] = Counter()
+        # Whose KV does not land in the next step that computes their prompt.
+        self.failing: set[str] = set()
         self.refusals: Iterator[bool] = iter(())
         self.tries = 0
         self._stand_in()
@@ -131,7 +133,7 @@ class FakeScheduler(Scheduler):
         self.dp_attn_adapter = self.ngram_embedding_manager = unchanged
         self.dllm_manager = SimpleNamespace(any_staging_reqs=lambda: False)
         self.grammar_manager = SimpleNamespace(
-            has_waiting_grammars=lambda: False, abort_requests=lambda _: None
+            has_waiting_grammars=lambda: False, abort_requests=lambda _: None, grammar_queue=[]
         )
         self.beam_coordinator = SimpleNamespace(
             pending_member_rows=lambda _: 0, retire_group=lambda _: None
@@ -169,11 +171,27 @@ class FakeScheduler(Scheduler):
             prompts = len(batch.reqs) - len(batch.decoding_reqs or ())
             for req, tokens in zip(batch.reqs[:prompts], batch.extend_lens, strict=False):
                 self.computed[req.rid] += tokens
+            self._fail_loads(batch)
         CLOCK.now_s += SPEED.estimate_step_s(shape_of(batch))
         return compute(batch)
 
+    def _fail_loads(self, batch: ScheduleBatch) -> None:
+        """As SGLang marks requests whose KV was not loaded."""
+        for req in batch.reqs:
+            if req.rid in self.failing and req.kv.cache_protected_len == req.prefix_len:
+                self.failing.remove(req.rid)
+                req.skip_radix_cache_insert = True
+                req.discard_output_reason = FINISH_ABORT("External KV cache load failed")
+                if req is self.chunked_req:
+                    self._pending_chunked_abort_req = req
+
     def process_batch_result(self, batch: ScheduleBatch, result: list[int]) -> None:
         commit(batch, result, self.tree_cache)
+
+    def is_fully_idle(self, for_health_check: bool = False, ignore_waiting: bool = False) -> bool:
+        waits = self.waiting_queue and not ignore_waiting
+        busy = self.last_batch is not None or self.chunked_req is not None or self.result_queue
+        return not waits and not busy and self.running_batch.is_empty()
 
     def on_idle(self) -> None:
         CLOCK.now_s += 0.001

@@ -132,6 +132,9 @@ class FakeTree:
             node.used = next(self._ticks)
         return MatchResult(len(node.path()) * self.page_size, node, node, node)
 
+    def total_size(self) -> tuple[int, int]:
+        return len(self.nodes()) * self.page_size, 0
+
     def touch_prefix(self, key: Any) -> None:
         """Recency is kept by matching alone."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from http import HTTPStatus
 from typing import Any
 
@@ -10,7 +12,6 @@ import pytest
 from sglang.srt.managers.io_struct import AbortReq
 
 from bana.slo.admission import ArrivalView, Verdict
-from sglang_bana.engine.scheduling.waiting_room import list_slots
 
 from .asks import ask, make_req
 from .books import check_books
@@ -122,11 +123,29 @@ def test_an_arrival_is_judged_by_the_work_before_it() -> None:
     assert (conductor.counts.faults, conductor.counts.rejections) == (3, 0)
 
 
+def test_the_prompt_that_is_being_computed_is_work_before_an_arrival() -> None:
+    engine, watching = build_engine("edf", "stock"), Watching()
+    replace_policies(engine, admission=watching)
+    engine.step(ask("long", 100, due_s=50.0))
+    assert engine.chunked_req is not None
+    engine.process_input_requests([ask("later", 20, due_s=60.0), ask("sooner", 20, due_s=10.0)])
+    left = SPEED.estimate_prefill_s(100 - 16, 16, 16)
+    _, later, sooner = watching.views
+    assert (later.ahead_s, sooner.ahead_s) == (pytest.approx(left), 0.0)
+
+
+def test_who_takes_in_everybody_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = build_engine("edf")
+    monkeypatch.setattr(engine.conductor.room, "view", None)
+    engine.process_input_requests([ask("a", 20)])
+    assert engine.queue() == ["a"]
+
+
 def test_the_given_up_are_no_work_before_an_arrival() -> None:
     engine, watching = build_engine(), Watching()
     conductor = replace_policies(engine, admission=watching)
     engine.process_input_requests([ask("lost", 20, due_s=0.001)])
-    conductor.room.demote(list_slots([engine.waiting_queue[0].bana], 1))
+    conductor.room.demote(conductor.room.find(engine.waiting_queue))
     engine.process_input_requests([ask("a", 20)])
     assert watching.views[-1].ahead_s == 0.0
 
@@ -191,6 +210,18 @@ def test_an_abort_leaves_nothing_behind(rid: str) -> None:
     pool = engine.token_to_kv_pool_allocator
     assert pool.available_size() + engine.tree_cache.evictable_size() == pool.size
     assert engine.conductor.effects.count_started() == 0
+
+
+def test_nothing_refers_to_who_has_left() -> None:
+    engine = fill()
+    assert engine.chunked_req is not None
+    left = [weakref.ref(req) for req in (*engine.waiting_queue, engine.chunked_req)]
+    engine.step(AbortReq(rid="", abort_all=True))
+    engine.run_dry()
+    engine.step(ask("next", 8))
+    engine.run_dry()
+    gc.collect()
+    assert [ref() for ref in left] == [None] * 3
 
 
 @pytest.mark.parametrize("is_overlapping", [False, True])

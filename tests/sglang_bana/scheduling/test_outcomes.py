@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH, Req
 
@@ -100,19 +101,31 @@ def test_probes_are_nobodys_requests(rid: str, own: bool) -> None:
 
 def test_classes_are_apart_and_capped() -> None:
     outcomes = Outcomes()
-    budgets = [Budget(f"class{i}", 0.0, 1.0, 1.0) for i in range(MAX_CLASSES + 3)]
-    for budget in budgets:
-        outcomes.book(budget).yielded += 1
+    names = [f"class{i}" for i in range(MAX_CLASSES + 3)]
+    for name in names:
+        outcomes.book(name).yielded += 1
     report = outcomes.report()
     assert len(report) == MAX_CLASSES + 1
     assert report["class0"].yielded == 1
     assert report[OTHER_CLASS].yielded == 3
-    assert outcomes.book(budgets[0]) is outcomes.book(budgets[0])
+    assert outcomes.book(names[0]) is outcomes.book(names[0])
+
+
+def test_the_demoted_are_counted_by_class() -> None:
+    outcomes = Outcomes()
+    numbers = [outcomes.number(name) for name in ("a", "b", "a", "c")]
+    outcomes.note_demoted(np.array([numbers[0], numbers[2], numbers[3]]))
+    outcomes.note_demoted(np.array([], dtype=np.int64))
+    assert {name: book.demoted for name, book in outcomes.report().items()} == {
+        "a": 2,
+        "b": 0,
+        "c": 1,
+    }
 
 
 def test_everything_of_a_class_is_reported() -> None:
     outcomes = Outcomes()
-    book = outcomes.book(Budget("batch", 0.0, 1.0, 1.0))
+    book = outcomes.book("batch")
     book.demoted, book.yielded, book.rejected = 1, 2, 3
     book.slack.add(-0.25)
     report = outcomes.report()["batch"]

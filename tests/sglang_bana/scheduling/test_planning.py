@@ -13,7 +13,7 @@ from sglang_bana.engine.scheduling.conductor import REMEASURED_ROWS
 
 from .asks import ask
 from .books import check_books
-from .fake_engine import SPEED, FakeEngine, build_engine, replace_policies
+from .fake_engine import CLOCK, SPEED, FakeEngine, build_engine, replace_policies
 
 
 class Failing:
@@ -124,6 +124,24 @@ def test_the_governor_sees_the_engine_as_it_is() -> None:
     assert (third.prefill_tokens, third.prefix_tokens) == (24 + 8, 8)
     assert third.decodes_since_prefill == 0
     assert (third.max_chunk_tokens, third.page_tokens, third.can_mix) == (16, 4, False)
+    # Three tokens are out, two of them after a decode step of 11 ms, and one gap is lent.
+    assert first.spare_s is None
+    assert second.spare_s == pytest.approx(3 * 0.5 - 2 * 0.011 + 0.5)
+
+
+@pytest.mark.parametrize("is_overlapping", [False, True])
+def test_who_decodes_has_begun_by_the_time_that_all_ranks_share(is_overlapping: bool) -> None:
+    engine = build_engine(is_overlapping=is_overlapping)
+    one = ask("one", 8, new_tokens=9)
+    engine.step(one)
+    told_s = [engine.conductor.learner.inputs(0.0).now_s]
+    while one.bana.begun_s is None:
+        told_s.append(CLOCK.now_s)
+        engine.step()
+    assert one.bana.begun_s == told_s[-1]
+    begun_s = one.bana.begun_s
+    engine.run_dry()
+    assert one.bana.begun_s == begun_s
 
 
 def test_a_step_takes_what_the_governor_gives_and_the_setting_stays() -> None:
@@ -199,7 +217,7 @@ def test_whose_prefix_is_cached_by_now_is_not_demoted() -> None:
 def test_the_first_of_a_fresh_engine_is_judged_by_its_budget() -> None:
     engine = build_engine("budget", "stock")
     service_s = SPEED.estimate_prefill_s(8, 0, 16)
-    queue_up(engine, {"just": 1.5 * service_s, "not": 1.49 * service_s})
+    queue_up(engine, {"just": 2.0 * service_s, "not": 1.99 * service_s})
     plan(engine)
     assert engine.conductor.counts.demotions == 1
 

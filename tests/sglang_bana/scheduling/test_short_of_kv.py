@@ -7,6 +7,7 @@ import pytest
 from .asks import ask
 from .books import check_books
 from .fake_engine import FakeEngine, build_engine
+from .store_stand import add_store
 
 
 def leave_pages(engine: FakeEngine, pages: int) -> list[int]:
@@ -61,3 +62,27 @@ def test_where_nothing_runs_the_half_computed_give_up_for_it() -> None:
     engine.token_to_kv_pool_allocator.free(taken)
     engine.run_dry()
     check_books(engine)
+
+
+def test_who_gave_up_has_its_pages_kept_and_asks_for_all_of_them() -> None:
+    engine = build_engine("edf", "stock", max_started=1)
+    store = add_store(engine)
+    loose = ask("loose", 60, due_s=90.0)
+    engine.step(loose)
+    store.keep(loose)
+    engine.step(ask("tight", 60, due_s=5.0))
+    assert store.linker.wants.find("loose") is None
+    taken = leave_pages(engine, 0)
+    assert engine.step() == ["tight"]
+    assert (engine.conductor.counts.given_up, store.linker.counts.spilled) == (1, 1)
+    wanted = store.linker.wants.find("loose")
+    assert wanted is not None
+    # Also for those that the device has now: it may evict them.
+    assert (wanted.first, wanted.want.asked_pages) == (0, 14)
+    engine.token_to_kv_pool_allocator.free(taken)
+    assert "loose" not in engine.step()
+    store.deliver("loose", 14)
+    assert "loose" in engine.step()
+    engine.run_dry()
+    check_books(engine)
+    assert store.store.wants == {}

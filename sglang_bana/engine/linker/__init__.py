@@ -1,0 +1,1 @@
+"""An engine's side of the shared store of KV pages."""
