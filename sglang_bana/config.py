@@ -13,9 +13,15 @@ from typing import Annotated
 
 import msgspec
 
+from bana.radix_global.reader.policies import DEFAULT_READER
+from bana.radix_global.writer.placement import DEFAULT_PLACEMENT
 from bana.slo.admission import DEFAULT_ADMISSION
 from bana.slo.errors import ConfigError
+from bana.slo.governor import DEFAULT_GOVERNOR
 from bana.slo.limits import ClassName, SloClass, SloRange, SloRules
+from bana.slo.order import DEFAULT_ORDER
+from bana.slo.restore import DEFAULT_RESTORE
+from bana.slo.roles import Role
 from bana.slo.routing import DEFAULT_ROUTING
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -38,18 +44,28 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LaunchConfig(Section, frozen=True):
     """What to start. Port 0 takes a free one. An empty `run_dir` picks a private new folder.
 
+    `prefill`, `decode` and `both` say how many instances begin in which role, and with that how
+    many there are; without them `instances`, or one, are all there for both.
     `upstreams` are running servers to attach instead of starting any; `upstream_keys_file` holds
     their keys: one bare key for all of them, or lines `URL KEY`.
     """
 
     model: Name | None = None
-    instances: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    instances: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
+    prefill: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
+    decode: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
+    both: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
     host: Name = "127.0.0.1"
     port: Port = 8000
     run_dir: str = ""
     upstreams: tuple[Name, ...] = ()
     upstream_keys_file: str = ""
     sglang_args: tuple[str, ...] = ()
+
+    def roles(self) -> tuple[Role, ...]:
+        """The role that each instance begins with; as many as there are instances."""
+        named = self.prefill * (Role.PREFILL,) + self.decode * (Role.DECODE,)
+        return (named + self.both * (Role.BOTH,)) or (self.instances or 1) * (Role.BOTH,)
 
 
 class EngineConfig(Section, frozen=True):
@@ -74,9 +90,9 @@ class SchedulingConfig(Section, frozen=True):
     `meta_info` what became of their budget.
     """
 
-    order: Name = STOCK
+    order: Name = DEFAULT_ORDER
     order_options: Mapping[str, object] = {}
-    governor: Name = STOCK
+    governor: Name = DEFAULT_GOVERNOR
     governor_options: Mapping[str, object] = {}
     admission: Name = DEFAULT_ADMISSION
     admission_options: Mapping[str, object] = {}
@@ -99,6 +115,16 @@ class RoutingConfig(Section, frozen=True):
     options: Mapping[str, object] = {}
     seed: int = 0
     prefix_index_pages: Annotated[int, msgspec.Meta(ge=1, le=50_000_000)] = 500_000
+
+
+class HandoffConfig(Section, frozen=True):
+    """Prompts computed on one instance and decoded on another, where roles and a store exist.
+
+    Prompts shorter than `min_prompt_tokens`, as the front door estimates them, stay together.
+    """
+
+    enabled: bool = True
+    min_prompt_tokens: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 256
 
 
 class SloConfig(Section, frozen=True):
@@ -151,6 +177,74 @@ class AuthConfig(Section, frozen=True):
     keys_file: str = ""
 
 
+class TierKind(StrEnum):
+    """`directory` is a folder on a disk or a mounted file system, `memory` the daemon's own.
+
+    `mooncake` is a pool of other processes' memory, which Mooncake's master keeps account of.
+    """
+
+    DIRECTORY = "directory"
+    MEMORY = "memory"
+    MOONCAKE = "mooncake"
+
+
+class StoreTierConfig(Section, frozen=True):
+    """One tier of the store. `capacity_bytes` bounds it, `width` is how many reads run at once.
+
+    `options` are those of a DirectoryStore or the MooncakeOptions; `throttle` and `faults` make a
+    tier slow or faulty, for tests, `faults` in the same way each time where they have a `seed`. An
+    empty `name` takes the kind's and the tier's number.
+    """
+
+    kind: TierKind = TierKind.DIRECTORY
+    path: str = ""
+    capacity_bytes: Annotated[int, msgspec.Meta(ge=1, le=2**50)] = 64 * 2**30
+    width: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    name: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    options: Mapping[str, object] = {}
+    throttle: Mapping[str, float] = {}
+    faults: Mapping[str, float] = {}
+
+
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class StoreConfig(Section, frozen=True):
+    """The store of KV pages that all instances of this host share.
+
+    `arena_bytes` 0 takes a tenth of the free memory, `slot_bytes` 0 the size of the first
+    instance's pages, `index_pages` 0 what the tiers and the arena can hold. Only instances with the
+    same `salt` read each other's pages. `tiers` are looked for changes of others every `refresh_s`.
+    `restore` is the policy that fetches or recomputes (`slo/restore`); `writer_options` say how
+    long writes give way to reads (`writer/options.WriterOptions`).
+    One instance has at most `reserved_pages` slots to write into; the shares, of the arena, bound
+    what one instance leases, all reserve, is being read or written, and is pinned.
+    """
+
+    enabled: bool = False
+    arena_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**44)] = 0
+    slot_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    index_pages: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 2)] = 0
+    tiers: Annotated[tuple[StoreTierConfig, ...], msgspec.Meta(max_length=7)] = ()
+    reader: Name = DEFAULT_READER
+    reader_options: Mapping[str, object] = {}
+    placement: Name = DEFAULT_PLACEMENT
+    placement_options: Mapping[str, object] = {}
+    writer_options: Mapping[str, object] = {}
+    restore: Name = DEFAULT_RESTORE
+    restore_options: Mapping[str, object] = {}
+    refresh_s: Seconds = 5.0
+    salt: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    max_owners: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
+    max_wants: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 4096
+    reserved_pages: Annotated[int, msgspec.Meta(ge=1, le=16_384)] = 1024
+    leased_share: Share = 0.75
+    reserved_share: Share = 0.25
+    reading_share: Share = 0.5
+    writing_share: Share = 0.5
+    pinned_share: Share = 0.5
+
+
 class SupervisorConfig(Section, frozen=True):
     """When a process counts as up, stalled or beyond help.
 
@@ -180,17 +274,20 @@ class BanaConfig(Section, frozen=True):
     engine: EngineConfig = EngineConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
     routing: RoutingConfig = RoutingConfig()
+    handoff: HandoffConfig = HandoffConfig()
     slo: SloConfig = msgspec.field(default_factory=SloConfig)
     limits: LimitsConfig = LimitsConfig()
     auth: AuthConfig = AuthConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
+    store: StoreConfig = StoreConfig()
 
 
 class UpstreamSpec(Section, frozen=True):
     """One instance as the front door sees it.
 
     `load_endpoint` is the ZMQ address of its load reports; empty for an attached server, whose
-    `/v1/loads` is polled instead. `local` says that it shares this host's monotonic clock.
+    `/v1/loads` is polled instead. `local` says that it shares this host's monotonic clock. `role`
+    is the one that it begins with.
     """
 
     name: Name
@@ -198,12 +295,14 @@ class UpstreamSpec(Section, frozen=True):
     load_endpoint: str = ""
     local: bool = True
     secret: str = ""
+    role: Role = Role.BOTH
 
 
 class FrontDoorSpec(Section, frozen=True):
     """What the launcher hands to the front door process, in a 0600 file.
 
     `listen_fd` is the inherited listening socket, which outlives a restart of the front door.
+    `store_endpoint` is where the store's daemon listens, empty where there is none.
     """
 
     config: BanaConfig
@@ -212,10 +311,15 @@ class FrontDoorSpec(Section, frozen=True):
     run_dir: str
     parent_pid: int
     control_key: str
+    store_endpoint: str = ""
 
 
 class InstanceSpec(Section, frozen=True):
-    """What the launcher hands to an instance process: the file that BANA_INSTANCE names (0600)."""
+    """What the launcher hands to an instance process: the file that BANA_INSTANCE names (0600).
+
+    `store_endpoint` is where the store's daemon listens, empty where there is none. Only instances
+    with the same `store_salt` read each other's pages; `restore` decides what is fetched.
+    """
 
     name: Name
     engine: EngineConfig
@@ -225,9 +329,29 @@ class InstanceSpec(Section, frozen=True):
     run_dir: str
     scheduling: SchedulingConfig = SchedulingConfig()
     slo: SloConfig = msgspec.field(default_factory=SloConfig)
+    store_endpoint: str = ""
+    store_salt: str = ""
+    restore: Name = DEFAULT_RESTORE
+    restore_options: Mapping[str, object] = {}
+
+
+class StoreSpec(Section, frozen=True):
+    """What a store daemon reads from its 0600 file; `parent_pid` 0 is tied to nobody.
+
+    `secret` is the admin key, `arena_path` where its memory has a name while it lives.
+    """
+
+    store: StoreConfig
+    endpoint: Name
+    arena_path: Name
+    secret: Name
+    parent_pid: int
+    stop_timeout_s: Seconds
 
 
 INSTANCE_ENV = "BANA_INSTANCE"
+# In the run directory: what instances are there for, once that was changed.
+ROLES_NAME = "roles.json"
 
 
 def expand_home(name: str) -> Path:

@@ -17,7 +17,7 @@ import msgspec
 from bana.slo.errors import ConfigError, describe_unknown
 from sglang_bana.config import BanaConfig
 
-SECRETS = frozenset({"auth.api_key", "auth.admin_api_key"})
+SECRETS = frozenset({"auth.api_key", "auth.admin_api_key", "store.salt"})
 # Settings that lock something: empty, they would mean no lock.
 LOCKS = SECRETS | {"auth.keys_file", "launch.upstream_keys_file"}
 MASK = "********"
@@ -98,17 +98,25 @@ def _list_below(section: str) -> set[str]:
 
 
 def _check_entries(setting: Setting, value: object, where: str) -> None:
-    """Refuse an unknown key in an entry of a mapping of records, such as `slo.classes`."""
-    record = (typing.get_args(setting.type) or (None,))[-1]
-    is_record = isinstance(record, type) and issubclass(record, msgspec.Struct)
-    if not is_record or not isinstance(value, dict):
+    """Refuse an unknown key in an entry of a table or array of records, such as `slo.classes`."""
+    record = _find_record(setting.type)
+    if record is None or not isinstance(value, dict | list):
         return
     known = [field.name for field in msgspec.structs.fields(record)]
-    for name, entry in value.items():
+    for name, entry in value.items() if isinstance(value, dict) else enumerate(value, 1):
         for key in entry if isinstance(entry, dict) else ():
             if key not in known:
                 what = f"key in {setting.name}.{name} (from {where}):"
                 raise ConfigError(describe_unknown(what, key, known))
+
+
+def _find_record(kind: Any) -> type[msgspec.Struct] | None:
+    """The record of which a mapping or array consists, None where it consists of others."""
+    parts = typing.get_args(_strip_bounds(kind))
+    records = [part for part in parts if part is not Ellipsis]
+    record = records[-1] if records else None
+    is_record = isinstance(record, type) and issubclass(record, msgspec.Struct)
+    return record if is_record else None
 
 
 def _refuse(setting: Setting, value: object, where: str, reason: str) -> ConfigError:
@@ -130,8 +138,13 @@ def _walk(prefix: str, section: type, plain: Mapping[str, Any]) -> Iterator[Sett
 
 
 def _is_structured(kind: Any) -> bool:
-    origin = typing.get_origin(kind)
+    origin = typing.get_origin(_strip_bounds(kind))
     return isinstance(origin, type) and issubclass(origin, (Mapping, tuple))
+
+
+def _strip_bounds(kind: Any) -> Any:
+    """The type without what Annotated says of its values."""
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind
 
 
 def _is_exact(plain: object) -> bool:

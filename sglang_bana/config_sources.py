@@ -30,6 +30,7 @@ from sglang_bana.config_keys import (
     parse_text,
 )
 from sglang_bana.policies import build_policies
+from sglang_bana.store.building import check_store
 
 DEFAULT_FILE = "bana.toml"
 CONFIG_ENV = "BANA_CONFIG"
@@ -41,6 +42,7 @@ RESERVED_ENV = frozenset(
         "BANA_API_KEY",
         "BANA_CACHE",
         "BANA_CI_CACHE",
+        "BANA_LMCACHE_PYTHON",
         "BANA_DATA",
         "BANA_INSTANCE",
         "BANA_SERVE_PID",
@@ -195,6 +197,7 @@ def check_config(config: BanaConfig) -> None:
     config.slo.rules()
     ROUTING.create(config.routing.policy, config.routing.options)
     build_policies(config.scheduling)
+    check_store(config.store)
     supervisor = config.supervisor
     if supervisor.suspect_after_s >= supervisor.kill_after_s:
         raise ConfigError(

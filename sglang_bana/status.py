@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
-from bana.slo.wire import EngineProof, SchedulingReport
+from bana.radix_global.admin_messages import StoreReport
+from bana.slo.roles import Role
+from bana.slo.wire import EngineProof, LinkReport, SchedulingReport
 
 
 class InstanceState(StrEnum):
@@ -46,12 +49,39 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     capacity_tokens: int | None = None
     proof: EngineProof | None = None
     scheduling: SchedulingReport | None = None
+    link: LinkReport | None = None
     trouble: str | None = None
+    role: Role = Role.BOTH
+
+
+class StoreStatus(msgspec.Struct, frozen=True):
+    """The store's daemon: what it last said of itself, `silent_s` ago."""
+
+    silent_s: float
+    report: StoreReport
+
+
+class RoleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What instances are there for: the body of `/bana/roles`, and its answer."""
+
+    roles: dict[str, Role]
+
+
+class HandoffStatus(msgspec.Struct, frozen=True):
+    """How many prompts were given to another instance, how those ended, and why others were not.
+
+    `outcomes` are of the prompts: done, refused, failed, or dropped with their request.
+    """
+
+    sent: int
+    outcomes: Mapping[str, int]
+    skipped: Mapping[str, int]
 
 
 class FrontDoorStatus(msgspec.Struct, frozen=True):
     """The answer of `GET /bana/status`. `warnings`: what does not work as configured.
 
+    `store` is None where there is none, or it has not answered yet; `handoff` where there is none.
     Of the requests in flight, `waiting` are in the front door, because all instances are full.
     """
 
@@ -66,6 +96,8 @@ class FrontDoorStatus(msgspec.Struct, frozen=True):
     instances: tuple[InstanceStatus, ...]
     warnings: tuple[str, ...] = ()
     waiting: int = 0
+    store: StoreStatus | None = None
+    handoff: HandoffStatus | None = None
 
 
 class ProcessState(msgspec.Struct, frozen=True):

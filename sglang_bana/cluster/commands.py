@@ -16,23 +16,33 @@ import msgspec
 from sglang_bana.cluster.placement import Placement, Share, format_binding
 from sglang_bana.cluster.run_dir import RunDir
 from sglang_bana.cluster.sglang_args import has_option
-from sglang_bana.config import INSTANCE_ENV, BanaConfig, InstanceSpec, UpstreamSpec
+from sglang_bana.config import (
+    INSTANCE_ENV,
+    BanaConfig,
+    InstanceSpec,
+    StoreSpec,
+    UpstreamSpec,
+)
 from sglang_bana.config_keys import SETTINGS
 
 FRONT_DOOR = "front-door"
+STORE = "store"
 # SGLang gives a KV pool most of the memory that it finds free. Instances that share one machine's
 # memory would each take it, so on cores they get this much of it together, and a bounded pool.
 CPU_MEMORY_FRACTION = 0.8
 CPU_POOL_TOKENS = 65_536
+# What a model is computed in where cores are slow with the 16 bits that it is stored in.
+WIDE_DTYPE = "float32"
 # The front door's probes would fill an instance's log.
 QUIET_PATHS = ("--uvicorn-access-log-exclude-prefixes", "/ready", "/health")
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """What is run for an instance and for the front door; arguments are appended."""
+    """What is run for an instance, the front door, the store; arguments are appended."""
 
     instance: tuple[str, ...] = (sys.executable, "-P", "-m", "sglang_bana.engine.serve")
     front_door: tuple[str, ...] = (sys.executable, "-P", "-m", "sglang_bana.router.main")
+    store: tuple[str, ...] = (sys.executable, "-P", "-m", "sglang_bana.store.main")
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -65,7 +75,10 @@ class InstanceSite(msgspec.Struct, frozen=True):
 
 
 class Blueprint(msgspec.Struct, frozen=True):
-    """All that the commands of a run follow from."""
+    """All that the commands of a run follow from.
+
+    `slow_half`: cores compute with 16 bits several times slower than with 32.
+    """
 
     config: BanaConfig
     model: str
@@ -74,6 +87,7 @@ class Blueprint(msgspec.Struct, frozen=True):
     attached: tuple[UpstreamSpec, ...]
     listen_fd: int
     programs: Programs = Programs()
+    slow_half: bool = False
 
 
 def build_instance(blueprint: Blueprint, site: InstanceSite, run_dir: RunDir) -> Command:
@@ -97,6 +111,28 @@ def build_front_door(blueprint: Blueprint, run_dir: RunDir) -> Command:
     )
 
 
+def build_store(blueprint: Blueprint, run_dir: RunDir) -> Command:
+    """How the store's daemon is started."""
+    return Command(
+        name=STORE,
+        argv=(*blueprint.programs.store, str(run_dir.spec_file(STORE))),
+        env={"PYTHONUNBUFFERED": "1"},
+    )
+
+
+def build_store_spec(blueprint: Blueprint, run_dir: RunDir, secret: str) -> StoreSpec:
+    """What the store's daemon reads from its file."""
+    return StoreSpec(
+        store=blueprint.config.store,
+        endpoint=run_dir.store_endpoint,
+        arena_path=str(run_dir.arena_file),
+        secret=secret,
+        parent_pid=os.getpid(),
+        # It ends before it would be killed.
+        stop_timeout_s=blueprint.config.supervisor.stop_timeout_s / 2,
+    )
+
+
 def build_instance_spec(
     blueprint: Blueprint, site: InstanceSite, run_dir: RunDir, secret: str
 ) -> InstanceSpec:
@@ -111,19 +147,25 @@ def build_instance_spec(
         run_dir=str(run_dir.root),
         scheduling=blueprint.config.scheduling,
         slo=blueprint.config.slo,
+        store_endpoint=run_dir.store_endpoint if blueprint.config.store.enabled else "",
+        store_salt=blueprint.config.store.salt,
+        restore=blueprint.config.store.restore,
+        restore_options=blueprint.config.store.restore_options,
     )
 
 
 def build_upstreams(blueprint: Blueprint, run_dir: RunDir, secret: str) -> tuple[UpstreamSpec, ...]:
     """Every instance as the front door sees it: our own, or the attached ones."""
+    # Where servers are attached there are no sites.
     own = tuple(
         UpstreamSpec(
             name=site.name,
             url=site.url,
             load_endpoint=run_dir.load_endpoint(site.name),
             secret=secret,
+            role=role,
         )
-        for site in blueprint.sites
+        for site, role in zip(blueprint.sites, blueprint.config.launch.roles(), strict=False)
     )
     return own + blueprint.attached
 
@@ -131,7 +173,8 @@ def build_upstreams(blueprint: Blueprint, run_dir: RunDir, secret: str) -> tuple
 def list_commands(blueprint: Blueprint, run_dir: RunDir) -> tuple[Command, ...]:
     """The commands in the order of their start."""
     own = tuple(build_instance(blueprint, site, run_dir) for site in blueprint.sites)
-    return (*own, build_front_door(blueprint, run_dir))
+    store = (build_store(blueprint, run_dir),) if blueprint.config.store.enabled else ()
+    return (*store, *own, build_front_door(blueprint, run_dir))
 
 
 def inherit_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -160,6 +203,8 @@ def _instance_args(blueprint: Blueprint, site: InstanceSite) -> list[str]:
         own += QUIET_PATHS
     if blueprint.placement.on_cpu:
         own += _limit_memory(blueprint, given)
+        if blueprint.slow_half and not has_option(given, "--dtype"):
+            own += ["--dtype", WIDE_DTYPE]
     name = blueprint.config.launch.model
     is_renamed = name not in (None, blueprint.model)
     if is_renamed and not has_option(given, "--served-model-name"):

@@ -1,4 +1,4 @@
-"""What other commands of the same user ask a running cluster: how it is, and to stop."""
+"""What other commands of the same user ask a running cluster: how it is, its roles, to stop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import signal
 import time
 from collections.abc import Mapping
 from http.client import HTTPResponse
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 
 from bana.slo.errors import BanaError, ConfigError
+from bana.slo.roles import Role
 from sglang_bana.cluster.procfs import is_same_process
 from sglang_bana.cluster.run_dir import RunDir, is_live, list_runs, locate_base, read_state
 from sglang_bana.cluster.watch import ANSWER_TIMEOUT_S, STATUS_PATH
 from sglang_bana.config import expand_home
-from sglang_bana.status import FrontDoorStatus, RunState
+from sglang_bana.status import FrontDoorStatus, RoleTable, RunState
 
+ROLES_PATH = "/bana/roles"
 POLL_S = 0.1
 SECOND_SIGNAL_S = 0.5
 
@@ -30,11 +32,25 @@ class StopTimeout(BanaError):
     status = 1
 
 
+class DoorSilent(BanaError):
+    """The front door of a running cluster gives no answer, or none that can be read."""
+
+    status = 1
+
+
 class LiveRun(msgspec.Struct, frozen=True):
     """A cluster whose launcher runs, with the state it last wrote."""
 
     run_dir: RunDir
     state: RunState
+
+
+class _Message(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _Message
 
 
 def find_live_run(given: str | None, environ: Mapping[str, str]) -> LiveRun:
@@ -66,12 +82,41 @@ def find_live_run(given: str | None, environ: Mapping[str, str]) -> LiveRun:
 def ask_front_door(run: LiveRun) -> FrontDoorStatus | None:
     """The front door's own status, None when it does not answer now."""
     try:
-        key = run.run_dir.key_file.read_text(encoding="ascii")
-        request = Request(run.state.url + STATUS_PATH, headers={"Authorization": f"Bearer {key}"})
-        with open_directly(request) as answer:
+        with open_directly(_address(run, STATUS_PATH, None)) as answer:
             return msgspec.json.decode(answer.read(), type=FrontDoorStatus)
     except (URLError, OSError, msgspec.MsgspecError):
         return None
+
+
+def ask_roles(run: LiveRun, changed: Mapping[str, Role] | None = None) -> RoleTable:
+    """Every instance's role, once those `changed` are given.
+
+    ConfigError where the front door refuses them, DoorSilent where it does not answer.
+    """
+    body = None if changed is None else msgspec.json.encode(RoleTable(dict(changed)))
+    try:
+        with open_directly(_address(run, ROLES_PATH, body)) as answer:
+            return msgspec.json.decode(answer.read(), type=RoleTable)
+    except HTTPError as refusal:
+        raise ConfigError(_read_refusal(refusal)) from refusal
+    except (URLError, OSError, msgspec.MsgspecError) as error:
+        raise DoorSilent(
+            f"the front door at {run.state.url} gives no answer ({error}); see `bana status` and "
+            f"{run.run_dir.log_file('front-door')}"
+        ) from error
+
+
+def _address(run: LiveRun, path: str, body: bytes | None) -> Request:
+    key = run.run_dir.key_file.read_text(encoding="ascii")
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    return Request(run.state.url + path, data=body, headers=headers)
+
+
+def _read_refusal(refusal: HTTPError) -> str:
+    try:
+        return msgspec.json.decode(refusal.read(), type=_Refusal).error.message
+    except (OSError, msgspec.MsgspecError):
+        return f"the front door refused it with status {refusal.code}; see its log"
 
 
 def open_directly(request: Request) -> HTTPResponse:

@@ -8,11 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-import msgspec
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -20,6 +18,7 @@ from bana.slo.errors import ConfigError
 from sglang_bana.cluster import hops, models
 from sglang_bana.cluster.binding import bind_listener, hold_ports, release_ports
 from sglang_bana.cluster.control import find_live_run
+from sglang_bana.cluster.finding import Finding, Severity
 from sglang_bana.cluster.launch import place_instances, read_demand
 from sglang_bana.cluster.logs import ERROR_LINES
 from sglang_bana.cluster.placement import Demand
@@ -31,6 +30,7 @@ from sglang_bana.cluster.preflight import (
 )
 from sglang_bana.cluster.run_dir import choose_run_dir
 from sglang_bana.config import BanaConfig
+from sglang_bana.store.doctor import examine_store
 
 SEAMS_TIMEOUT_S = 180.0
 SHARED_MEMORY_BYTES = 64 * 2**20
@@ -40,24 +40,6 @@ RUN_BYTES = 256 * 2**20
 SEAMS_PROGRAM = (
     "from sglang_bana.engine.seams import Role, check_seams\nfor role in Role: check_seams(role)\n"
 )
-
-
-class Severity(StrEnum):
-    """How bad a finding is; the worst one decides the exit status."""
-
-    OK = "ok"
-    WARNING = "warning"
-    BAD = "bad"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One examined thing: the evidence with its threshold, its likely cause, what to change."""
-
-    name: str
-    severity: Severity
-    evidence: str
-    cause: str = ""
-    remedy: str = ""
 
 
 def examine(config: BanaConfig, environ: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -74,6 +56,7 @@ def examine(config: BanaConfig, environ: Mapping[str, str]) -> tuple[Finding, ..
         examine_disk("run directory", run_dir.root, RUN_BYTES, "launch.run_dir"),
         examine_port(config),
         examine_models(),
+        *examine_store(config.store),
         *examine_run(environ),
     )
 
@@ -140,7 +123,7 @@ def examine_device(config: BanaConfig, environ: Mapping[str, str]) -> Finding:
         evidence, cause = placement.warnings[0], "fewer cores than ranks"
         return Finding("device", Severity.WARNING, evidence, cause, "fewer --instances")
     kind = "on cores" if placement.on_cpu else "with GPUs of their own"
-    return Finding("device", Severity.OK, f"{config.launch.instances} instances fit {kind}")
+    return Finding("device", Severity.OK, f"{len(config.launch.roles())} instances fit {kind}")
 
 
 def examine_memory(config: BanaConfig) -> Finding:
@@ -149,7 +132,7 @@ def examine_memory(config: BanaConfig) -> Finding:
         demand = read_demand(config)
     except ConfigError:
         # The finding about the device says so.
-        demand = Demand(config.launch.instances, 1)
+        demand = Demand(len(config.launch.roles()), 1)
     free, needed = available_bytes(), estimate_memory(demand)
     evidence = f"{free / 2**30:.1f} GiB free (>= {needed / 2**30:.1f} GiB without weights)"
     if free >= needed:
@@ -203,13 +186,14 @@ def examine_disk(name: str, folder: Path, needed: int, flag: str) -> Finding:
 def examine_port(config: BanaConfig) -> Finding:
     """Are the front door's port, and ports for the instances, free?"""
     launch = config.launch
+    needed = 2 * len(launch.roles())
     try:
         bind_listener(launch.host, launch.port).close()
-        release_ports(hold_ports(2 * launch.instances))
+        release_ports(hold_ports(needed))
     except ConfigError as error:
         cause = "a cluster runs already (`bana status`), or another server"
         return Finding("ports", Severity.WARNING, str(error), cause, "--port 0, or --port PORT")
-    evidence = f"{launch.host}:{launch.port} and {2 * launch.instances} for instances are free"
+    evidence = f"{launch.host}:{launch.port} and {needed} for instances are free"
     return Finding("ports", Severity.OK, evidence)
 
 

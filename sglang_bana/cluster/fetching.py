@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from bana.slo.errors import ConfigError
@@ -134,7 +134,9 @@ def _check_tools(model: EmbeddedModel) -> None:
 
 
 def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+    # Not by way of `importlib.util`: setuptools' finder answers a question for pip by giving this
+    # process the interpreter's own distutils, with which torch can load no extension.
+    return PathFinder.find_spec(module) is not None
 
 
 def _check_disk(model: EmbeddedModel, parent: Path) -> None:

@@ -19,36 +19,44 @@ import msgspec
 from sglang_bana.cluster import models
 from sglang_bana.cluster.binding import HeldPort, bind_listener, format_url, hold_ports
 from sglang_bana.cluster.commands import (
+    CPU_POOL_TOKENS,
     FRONT_DOOR,
+    STORE,
+    WIDE_DTYPE,
     Blueprint,
     Command,
     InstanceSite,
     Programs,
     build_instance_spec,
+    build_store_spec,
     build_upstreams,
     list_commands,
 )
+from sglang_bana.cluster.cpu_kind import is_half_slow
 from sglang_bana.cluster.hub import check_hub_model
 from sglang_bana.cluster.janitor import Janitor
 from sglang_bana.cluster.keeper import Keeper, Post
+from sglang_bana.cluster.model_size import ModelSize, measure_model
 from sglang_bana.cluster.placement import Demand, Placement, plan_placement, read_machine
 from sglang_bana.cluster.preflight import (
     check_launch,
     check_memory,
     check_model,
     describe_model_doubt,
+    describe_pool_doubt,
     raise_open_files,
 )
 from sglang_bana.cluster.procfs import read_start_ticks
 from sglang_bana.cluster.progress import Reporter
 from sglang_bana.cluster.run_dir import RunDir, choose_run_dir, locate_base, remove_old_runs
-from sglang_bana.cluster.sglang_args import has_option, read_ranks
+from sglang_bana.cluster.sglang_args import has_option, read_option, read_ranks
 from sglang_bana.cluster.shutdown import StopRules
 from sglang_bana.cluster.supervisor import Orders, Supervisor
 from sglang_bana.cluster.upstreams import attach_upstreams
 from sglang_bana.config import BanaConfig, FrontDoorSpec, LaunchConfig, UpstreamSpec, write_private
 from sglang_bana.leftovers import temporary_folder
 from sglang_bana.status import RunState
+from sglang_bana.store.sizes import resolve_sizes
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -105,6 +113,9 @@ def plan_launch(
     """The launch with its listener bound and its ports held, which are released on leaving."""
     with ExitStack() as held:
         placement = _place(config, model, environ)
+        if config.store.enabled:
+            # Once, so that a store that is restarted is as large as before.
+            config = msgspec.structs.replace(config, store=resolve_sizes(config.store))
         attached = attach_upstreams(config.launch.upstreams, config.launch.upstream_keys_file)
         listener = held.enter_context(bind_listener(config.launch.host, config.launch.port))
         ports = hold_ports(2 * len(placement.shares))
@@ -118,6 +129,7 @@ def plan_launch(
             attached=attached,
             listen_fd=listener.fileno(),
             programs=programs or Programs(),
+            slow_half=is_half_slow(),
         )
         yield Launch(
             blueprint=blueprint,
@@ -151,13 +163,15 @@ def place_instances(config: BanaConfig, environ: Mapping[str, str]) -> Placement
 
 def read_demand(config: BanaConfig) -> Demand:
     """How many instances are wanted, each of how many ranks."""
-    return Demand(config.launch.instances, read_ranks(config.launch.sglang_args).count)
+    return Demand(len(config.launch.roles()), read_ranks(config.launch.sglang_args).count)
 
 
 async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> None:
     janitor = Janitor(launch.run_dir.root)
     commands = list_commands(launch.blueprint, launch.run_dir)
-    keepers = [Keeper(_post(launch, command, janitor, reporter)) for command in commands]
+    keepers = {c.name: Keeper(_post(launch, c, janitor, reporter)) for c in commands}
+    front_door, store = keepers.pop(FRONT_DOOR), keepers.pop(STORE, None)
+    instances = tuple(keepers.values())
     config = launch.config
     orders = Orders(
         identity=_identify(launch),
@@ -168,7 +182,7 @@ async def _supervise(launch: Launch, reporter: Reporter, control_key: str) -> No
         control_key=control_key,
         greeting=_greet(launch),
     )
-    await Supervisor(orders, keepers[-1], keepers[:-1], reporter).run(janitor)
+    await Supervisor(orders, front_door, instances, reporter, store).run(janitor)
 
 
 def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -> Placement:
@@ -178,8 +192,15 @@ def _place(config: BanaConfig, model: ModelChoice, environ: Mapping[str, str]) -
         return Placement((), on_cpu=True)
     placement = place_instances(config, environ)
     if placement.on_cpu:
-        check_memory(model.path, read_demand(config))
+        check_memory(model.path, _measure(config, model), read_demand(config))
     return placement
+
+
+def _measure(config: BanaConfig, model: ModelChoice) -> ModelSize:
+    """The model as instances on cores serve it."""
+    args = config.launch.sglang_args
+    own = WIDE_DTYPE if is_half_slow() else "auto"
+    return measure_model(model.path, read_option(args, "--dtype") or own, args)
 
 
 def _site(placement: Placement, ports: Sequence[HeldPort]) -> tuple[InstanceSite, ...]:
@@ -198,8 +219,27 @@ def _reachable_url(listener: socket.socket) -> str:
 def _collect_warnings(
     config: BanaConfig, model: ModelChoice, placement: Placement
 ) -> tuple[str, ...]:
-    files = raise_open_files(config.limits.max_requests)
-    return (*placement.warnings, *(doubt for doubt in (model.doubt, files) if doubt is not None))
+    doubts = [model.doubt, raise_open_files(config.limits.max_requests)]
+    if placement.on_cpu:
+        doubts += [_doubt_cores(config), _doubt_pools(config, model)]
+    return (*placement.warnings, *(doubt for doubt in doubts if doubt is not None))
+
+
+def _doubt_pools(config: BanaConfig, model: ModelChoice) -> str | None:
+    if config.launch.upstreams:
+        return None
+    given = read_option(config.launch.sglang_args, "--max-total-tokens") or ""
+    tokens = int(given) if given.isdecimal() else CPU_POOL_TOKENS
+    return describe_pool_doubt(_measure(config, model), read_demand(config), tokens)
+
+
+def _doubt_cores(config: BanaConfig) -> str | None:
+    if not is_half_slow() or has_option(config.launch.sglang_args, "--dtype"):
+        return None
+    return (
+        f"these cores are several times slower with 16-bit numbers: models run in {WIDE_DTYPE}; "
+        "give SGLang's --dtype after `--` to choose"
+    )
 
 
 def _leave_orders(launch: Launch) -> str:
@@ -219,6 +259,9 @@ def _write_specs(launch: Launch) -> str:
     for site in blueprint.sites:
         spec = build_instance_spec(blueprint, site, run_dir, secret)
         write_private(run_dir.spec_file(site.name), spec)
+    if launch.config.store.enabled:
+        store_spec = build_store_spec(blueprint, run_dir, control_key)
+        write_private(run_dir.spec_file(STORE), store_spec)
     write_private(run_dir.spec_file(FRONT_DOOR), _front_door_spec(launch, secret, control_key))
     run_dir.write_key(control_key)
     return control_key
@@ -233,6 +276,7 @@ def _front_door_spec(launch: Launch, secret: str, control_key: str) -> FrontDoor
         run_dir=str(launch.run_dir.root),
         parent_pid=os.getpid(),
         control_key=control_key,
+        store_endpoint=launch.run_dir.store_endpoint if launch.config.store.enabled else "",
     )
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 
 from bana.slo.errors import ConfigError
+from bana.slo.roles import Role, Work, suits
 from sglang_bana.cluster.binding import is_loopback
+from sglang_bana.cluster.model_size import ModelSize, measure_weights
 from sglang_bana.cluster.models import EMBEDDED_MODELS
 from sglang_bana.cluster.placement import Demand
 from sglang_bana.cluster.sglang_args import check_sglang_args
@@ -20,10 +22,10 @@ from sglang_bana.config import BanaConfig, expand_home
 INSTANCE_BYTES = 2 << 30
 # Each rank beyond the first is one more such process.
 RANK_BYTES = INSTANCE_BYTES // 3
-WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".gguf", ".pt"})
 CGROUP = Path("/sys/fs/cgroup")
 FILES_PER_REQUEST = 2
 SPARE_FILES = 256
+_WORDS = {Work.PROMPT: "computing prompts", Work.ANSWER: "decoding answers"}
 
 
 def check_launch(config: BanaConfig) -> None:
@@ -36,11 +38,17 @@ def check_launch(config: BanaConfig) -> None:
             f"--model {launch.model} and --upstream {launch.upstreams[0]} exclude each other: "
             "start instances or attach running servers"
         )
-    if launch.upstreams and (launch.instances != 1 or launch.sglang_args):
+    if launch.upstreams and (len(launch.roles()) != 1 or launch.sglang_args):
         raise ConfigError("--instances and SGLang's arguments need --model, not --upstream")
     if launch.upstream_keys_file and not launch.upstreams:
         raise ConfigError("--upstream-key-file needs --upstream")
+    if launch.upstreams and config.store.enabled:
+        raise ConfigError(
+            "store.enabled=true needs instances of bana's own, and --upstream attaches running "
+            "servers; leave one of them out"
+        )
     check_sglang_args(launch.sglang_args)
+    _check_roles(config)
     _check_exposure(config)
 
 
@@ -76,33 +84,44 @@ def describe_model_doubt(name: str) -> str | None:
     )
 
 
-def check_memory(model: str, demand: Demand) -> None:
+def check_memory(model: str, size: ModelSize, demand: Demand) -> None:
     """ConfigError when instances on the CPU cannot fit into the memory that is free."""
-    needed = estimate_memory(demand) + demand.instances * measure_weights(model)
+    needed = estimate_memory(demand) + demand.instances * size.weight_bytes
     free = available_bytes()
     if needed <= free:
         return
-    size, step = "", "start fewer --instances"
+    ranks, step = "", "start fewer --instances"
     if demand.ranks > 1:
-        size, step = f" of {demand.ranks} ranks", f"{step}, or lower SGLang's --tp-size"
+        ranks, step = f" of {demand.ranks} ranks", f"{step}, or lower SGLang's --tp-size"
+    stored_bytes = measure_weights(model)
+    widened = ""
+    if stored_bytes and size.weight_bytes > stored_bytes:
+        ratio = size.weight_bytes / stored_bytes
+        widened = f" (--dtype makes the weights {ratio:g} times as large as they are stored)"
     raise ConfigError(
-        f"{demand.instances} instances{size} of {model} need at least {needed / 2**30:.1f} GiB of "
-        f"memory, free are {free / 2**30:.1f} GiB; {step}"
+        f"{demand.instances} instances{ranks} of {model} need at least {needed / 2**30:.1f} GiB of "
+        f"memory{widened}, free are {free / 2**30:.1f} GiB; {step}"
+    )
+
+
+def describe_pool_doubt(size: ModelSize, demand: Demand, pool_tokens: int) -> str | None:
+    """A remark when the KV pools that instances on the CPU may take do not fit beside the rest."""
+    if not size.kv_bytes_per_token:
+        return None
+    pools = demand.instances * pool_tokens * size.kv_bytes_per_token
+    free = available_bytes() - estimate_memory(demand) - demand.instances * size.weight_bytes
+    if pools <= free:
+        return None
+    return (
+        f"KV pools of {pool_tokens} tokens take {pools / 2**30:.1f} GiB, and beside the models "
+        f"{free / 2**30:.1f} GiB are left: SGLang makes them smaller; lower its "
+        "--max-total-tokens, or start fewer --instances"
     )
 
 
 def estimate_memory(demand: Demand) -> int:
     """Bytes that the processes of so many instances take, without weights and KV cache."""
     return demand.instances * (INSTANCE_BYTES + (demand.ranks - 1) * RANK_BYTES)
-
-
-def measure_weights(model: str) -> int:
-    """Bytes of weights in a local model; 0 when they are elsewhere."""
-    # Unlike Path's, these take a name that is too long for a file as the name of none.
-    if os.path.isfile(model):
-        return os.path.getsize(model)
-    found = Path(model).glob("*") if os.path.isdir(model) else ()
-    return sum(file.stat().st_size for file in found if file.suffix in WEIGHT_SUFFIXES)
 
 
 def available_bytes() -> int:
@@ -136,6 +155,28 @@ def raise_open_files(max_requests: int) -> str | None:
         f"limits.max_requests={max_requests} needs {needed} open files, allowed are {wanted}; "
         "raise `ulimit -Hn` or lower limits.max_requests"
     )
+
+
+def _check_roles(config: BanaConfig) -> None:
+    """Roles that are told at the start add up, leave nothing undone, and have a store between."""
+    launch = config.launch
+    if not launch.prefill + launch.decode + launch.both:
+        return
+    roles = launch.roles()
+    told = f"--prefill {launch.prefill} --decode {launch.decode} --both {launch.both}"
+    if launch.instances not in (None, len(roles)):
+        raise ConfigError(
+            f"{told} are {len(roles)} instances, and --instances says {launch.instances}; "
+            "leave --instances out"
+        )
+    for work, step in ((Work.PROMPT, "--prefill or --both"), (Work.ANSWER, "--decode or --both")):
+        if not any(suits(role, work) for role in roles):
+            raise ConfigError(f"{told} leave nobody for {_WORDS[work]}; add 1 to {step}")
+    if set(roles) != {Role.BOTH} and not config.store.enabled:
+        raise ConfigError(
+            f"{told} need a store, through which prompts are handed over; "
+            "add --set store.enabled=true, or leave the roles out"
+        )
 
 
 def _check_exposure(config: BanaConfig) -> None:

@@ -1,16 +1,20 @@
 """The private folder of one run, and how runs are found again.
 
 RUN/state.json              who runs this cluster, and where it answers
+RUN/roles.json              what instances are there for, if changed   (0600, gone at the end)
 RUN/control.key             what `bana status` shows the front door    (0600, gone at the end)
 RUN/instance-0.json …       what each child was told                   (0600, gone at the end)
 RUN/instance-0.load         an instance's load socket                  (gone at the end)
+RUN/store.sock, .lock       the store daemon's socket                  (gone at the end)
+RUN/store.pins              what its store pinned, for the next one here: kept, as are
 RUN/instance-0.tmp/         TMPDIR of an instance                      (gone at the end)
-RUN/logs/instance-0.log …   kept, as is state.json
+RUN/logs/instance-0.log …   and state.json
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
@@ -24,19 +28,23 @@ import msgspec
 from bana.slo.errors import ConfigError
 from sglang_bana.cluster.models import locate_cache
 from sglang_bana.cluster.procfs import is_same_process, unlink_unused
-from sglang_bana.config import expand_home, write_private
+from sglang_bana.config import ROLES_NAME, expand_home, write_private
 from sglang_bana.leftovers import MAX_FOLDER_BYTES, list_shared_memory, temporary_folder
 from sglang_bana.status import RunState
 
 STATE_NAME = "state.json"
 KEY_NAME = "control.key"
-KEPT = frozenset({STATE_NAME, "logs"})
+PINS_NAME = "store.pins"
+KEPT = frozenset({STATE_NAME, PINS_NAME, "logs"})
 # What a run writes beside those; nothing else in the folder is ever removed.
 OWN = re.compile(
     rf"{re.escape(KEY_NAME)}|{re.escape(STATE_NAME)}\.pending"
     r"|(front-door|instance-\d+)\.(json(\.pending)?|load|tmp)"
+    rf"|{re.escape(ROLES_NAME)}(\.pending)?"
+    r"|store\.(json(\.pending)?|sock|sock\.lock|tmp|pins\.(pending|bad))"
 )
 KEPT_RUNS = 10
+SHARED_MEMORY = Path("/dev/shm")
 
 
 class RunDir:
@@ -78,6 +86,27 @@ class RunDir:
         """The ZMQ address on which instance `name` publishes its load."""
         return f"ipc://{self.root / name}.load"
 
+    @property
+    def store_socket(self) -> Path:
+        """The socket file of the run's store daemon."""
+        return self.root / "store.sock"
+
+    @property
+    def store_endpoint(self) -> str:
+        """The ZMQ address of the run's store daemon."""
+        return f"ipc://{self.store_socket}"
+
+    @property
+    def arena_file(self) -> Path:
+        """Where the store's memory has its name; a run has one, in all lives of its daemon."""
+        digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        return SHARED_MEMORY / f"bana-store-{digest}.arena"
+
+    @property
+    def pins_file(self) -> Path:
+        """What the run's store keeps pinned, and the next one in this folder will."""
+        return self.root / PINS_NAME
+
     def write_state(self, state: RunState) -> None:
         """Replace state.json in one step."""
         write_private(self.state_file, state)
@@ -96,6 +125,7 @@ class RunDir:
         own = [path for path in self._list() if OWN.fullmatch(path.name)]
         noted = (list_shared_memory(path) for path in own if path.suffix == ".tmp")
         unlink_unused(frozenset(str(path) for paths in noted for path in paths))
+        unlink_unused(frozenset({str(self.arena_file)}))
         for path in own:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -112,6 +142,7 @@ class RunDir:
         """Remove what the run left, logs included, and the folder if nothing else is in it."""
         self.remove_leftovers()
         shutil.rmtree(self.root / "logs", ignore_errors=True)
+        self.pins_file.unlink(missing_ok=True)
         self.state_file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.root.rmdir()

@@ -71,6 +71,17 @@ def has_option(args: Sequence[str], option: str) -> bool:
     return any(arg == option or arg.startswith(f"{option}=") for arg in args)
 
 
+def read_option(args: Sequence[str], option: str) -> str | None:
+    """The value of `option` among `args`, written out in full; the last one counts."""
+    found = None
+    for index, word in enumerate(args):
+        if word == option:
+            found = args[index + 1] if index + 1 < len(args) else ""
+        elif word.startswith(f"{option}="):
+            found = word.partition("=")[2]
+    return found
+
+
 def _find_owned(name: str) -> str | None:
     if not name.startswith("--") or name == "--":
         return None

@@ -1,7 +1,7 @@
 """The order in which a cluster ends, so that nothing is cut that could still finish.
 
 front door SIGTERM ──drained──▶ listener closed ──▶ instances SIGTERM ──▶ SIGKILL ──▶ leftovers
-      └─ drain_timeout_s + stop_timeout_s              └─ stop_timeout_s
+      └─ drain_timeout_s + stop_timeout_s              └─ stop_timeout_s   then the store alike
 a second signal: straight to SIGKILL of every group
 """
 
@@ -27,17 +27,21 @@ class StopRules(msgspec.Struct, frozen=True):
 async def stop_everything(
     front_door: Keeper,
     listener: socket.socket,
-    instances: Sequence[Keeper],
+    behind: Sequence[Sequence[Keeper]],
     rules: StopRules,
     hurry: asyncio.Event,
 ) -> None:
-    """Drain and end all processes; those that do not end in time, or on `hurry`, are killed."""
+    """Drain and end all processes; those that do not end in time, or on `hurry`, are killed.
+
+    The groups of `behind` end one after the other.
+    """
     await _end((front_door,), rules.drain_timeout_s + rules.stop_timeout_s, hurry)
     await front_door.clean_up()
     # Nobody takes connections any more: clients are refused instead of left waiting.
     listener.close()
-    await _end(instances, rules.stop_timeout_s, hurry)
-    await asyncio.gather(*(keeper.clean_up() for keeper in instances))
+    for keepers in behind:
+        await _end(keepers, rules.stop_timeout_s, hurry)
+        await asyncio.gather(*(keeper.clean_up() for keeper in keepers))
 
 
 async def cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -70,15 +70,21 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Supervisor:
-    """One cluster's life; `run` is called once."""
+    """One cluster's life; `run` is called once. Without its store the cluster serves on."""
 
     def __init__(
-        self, orders: Orders, front_door: Keeper, instances: Sequence[Keeper], reporter: Reporter
+        self,
+        orders: Orders,
+        front_door: Keeper,
+        instances: Sequence[Keeper],
+        reporter: Reporter,
+        store: Keeper | None = None,
     ) -> None:
         self.phase = Phase.STARTING
         self._orders = orders
         self._front_door = front_door
         self._instances = tuple(instances)
+        self._store = (store,) if store is not None else ()
         self._reporter = reporter
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -105,7 +111,7 @@ class Supervisor:
             raise ClusterFailed(self._describe_failure(), self._choose_status())
 
     def _keepers(self) -> tuple[Keeper, ...]:
-        return (*self._instances, self._front_door)
+        return (*self._store, *self._instances, self._front_door)
 
     def _catch_signals(self) -> None:
         for number in SIGNALS:
@@ -162,7 +168,11 @@ class Supervisor:
             )
         await cancel_all(tasks)
         await stop_everything(
-            self._front_door, self._orders.listener, self._instances, rules, self._hurry
+            self._front_door,
+            self._orders.listener,
+            (self._instances, self._store),
+            rules,
+            self._hurry,
         )
         for keeper in self._keepers():
             if keeper.name in given_up:
@@ -181,6 +191,7 @@ class Supervisor:
                 self._seen = status
                 self._judge_front_door(status)
                 self._judge_instances(status)
+                self._judge_store(status)
                 self._judge_phase(status)
                 self._survey()
                 await asyncio.sleep(WATCH_S)
@@ -208,6 +219,23 @@ class Supervisor:
             if is_up(found, age_s):
                 keeper.note_up()
             life = Life(age_s, keeper.was_up, now_s - keeper.alive_s)
+            reason = decide_kill(life, self._orders.rules)
+            if reason is not None:
+                keeper.kill(reason)
+
+    def _judge_store(self, status: FrontDoorStatus | None) -> None:
+        """Up once it answers the front door; killed when it does not for too long."""
+        now_s = time.monotonic()
+        for keeper in self._store:
+            if keeper.child is None or not keeper.is_running():
+                continue
+            seen = None if status is None else status.store
+            if status is None:
+                keeper.alive_s = now_s
+            elif seen is not None and seen.report.pid == keeper.child.pid:
+                keeper.alive_s = max(keeper.alive_s, now_s - seen.silent_s)
+                keeper.note_up()
+            life = Life(now_s - keeper.started_s, keeper.was_up, now_s - keeper.alive_s)
             reason = decide_kill(life, self._orders.rules)
             if reason is not None:
                 keeper.kill(reason)

@@ -93,7 +93,21 @@ class FrontDoor(http.server.ThreadingHTTPServer):
             "max_requests": 1,
             "routing_policy": "stub",
             "instances": instances,
+            "store": self._ask_store() if self.spec["store_endpoint"] else None,
         }
+
+    def _ask_store(self) -> dict | None:
+        import msgspec
+
+        from bana.radix_global.admin_messages import AskStatus, Status
+        from sglang_bana.store.asking import StoreAddress, StoreSilent, ask_store
+
+        address = StoreAddress(self.spec["store_endpoint"], "")
+        try:
+            report = ask_store(address, lambda n, _: AskStatus(n), Status, 1.0).report
+        except StoreSilent:
+            return None
+        return {"silent_s": 0.0, "report": msgspec.to_builtins(report)}
 
     def _describe(self, upstream: dict) -> dict:
         name, now_s = upstream["name"], time.monotonic()

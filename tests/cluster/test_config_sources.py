@@ -216,7 +216,7 @@ def test_secrets_are_masked_wherever_values_are_shown() -> None:
 
 
 def test_what_others_of_this_project_set_is_no_setting() -> None:
-    others = ("BANA_CI_CACHE", "BANA_API_KEY", "BANA_ADMIN_API_KEY")
+    others = ("BANA_CI_CACHE", "BANA_API_KEY", "BANA_ADMIN_API_KEY", "BANA_LMCACHE_PYTHON")
     assert load(env=dict.fromkeys(others, "set")).config == BanaConfig()
 
 
@@ -239,3 +239,30 @@ def test_lists_are_replaced_and_mappings_are_merged(write) -> None:
     loaded = load(toml, env=env).config
     assert loaded.launch.upstreams == ("http://c",)
     assert {"gold", "tin", "batch"} <= set(loaded.slo.classes)
+
+
+def test_tiers_of_the_store_are_an_array_of_tables(tmp_path: Path) -> None:
+    file = tmp_path / "bana.toml"
+    file.write_text('[[store.tiers]]\npath = "/a"\n[[store.tiers]]\nkind = "memory"\n')
+    store = load_config(ConfigRequest(file=str(file)), {}).config.store
+    assert [(tier.kind, tier.path) for tier in store.tiers] == [("directory", "/a"), ("memory", "")]
+    assert not store.enabled
+    file.write_text('[[store.tiers]]\npaht = "/a"\n')
+    with pytest.raises(ConfigError, match="did you mean 'path'"):
+        load_config(ConfigRequest(file=str(file)), {})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "store.tiers=[{}]",
+        "store.placement=al",
+        "store.leased_share=1.5",
+        'store.tiers=[{"path": "/x", "width": 0}]',
+        'store.tiers={"path": "/x"}',
+        "store.salt=",
+    ],
+)
+def test_a_store_that_cannot_be_is_refused(entry: str) -> None:
+    with pytest.raises(ConfigError):
+        load_config(ConfigRequest(sets=(entry,)), {})

@@ -6,6 +6,8 @@ import hashlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -186,3 +188,13 @@ def test_two_fetches_at_once_convert_once(shelf, tmp_path: Path) -> None:
         assert (fetch.returncode, out.strip(), err) == (0, folder, "")
     assert len(shelf.converters()) == 1
     assert {stage for stage, _, _ in recorder.seen} <= {Stage.WAIT}
+
+
+def test_looking_for_pip_leaves_distutils_as_it_was() -> None:
+    code = (
+        "from sglang_bana.cluster import fetching\n"
+        "assert fetching._is_installed('pip') and not fetching._is_installed('nothing_like_it')\n"
+        "import setuptools, distutils.core\n"
+        "assert '_distutils' in distutils.core.__file__, distutils.core.__file__\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)

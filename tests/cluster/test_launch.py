@@ -12,6 +12,7 @@ import pytest
 from bana.slo.errors import ConfigError
 from sglang_bana.cluster.commands import (
     build_instance_spec,
+    build_store_spec,
     build_upstreams,
     inherit_environment,
     list_commands,
@@ -54,6 +55,21 @@ def test_every_instance_has_its_own_ports_orders_and_cores(tmp_path: Path) -> No
         assert command.pass_fds == ()
     assert door.pass_fds == (launch.blueprint.listen_fd,)
     assert not (tmp_path / "run").exists()
+
+
+def test_roles_of_the_launch_are_told_to_the_front_door(tmp_path: Path) -> None:
+    sets = ("launch.prefill=1", "launch.decode=2", "launch.both=1", "store.enabled=true")
+    with plan(tmp_path, *sets) as launch:
+        upstreams = build_upstreams(launch.blueprint, launch.run_dir, "s")
+    assert [(u.name, u.role) for u in upstreams] == [
+        ("instance-0", "prefill"),
+        ("instance-1", "decode"),
+        ("instance-2", "decode"),
+        ("instance-3", "both"),
+    ]
+    with plan(tmp_path, "launch.instances=2") as launch:
+        upstreams = build_upstreams(launch.blueprint, launch.run_dir, "s")
+    assert [u.role for u in upstreams] == ["both", "both"]
 
 
 def test_sglang_arguments_come_last_and_replace_ours(tmp_path: Path) -> None:
@@ -166,4 +182,54 @@ def test_more_ranks_than_cores_are_refused_before_anything_starts(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     sets = ('launch.sglang_args=["--tp-size","64"]',)
     with pytest.raises(ConfigError, match="64 ranks needs as many cores"), plan(tmp_path, *sets):
+        pass
+
+
+def test_a_store_is_one_more_process_that_all_instances_know(tmp_path: Path) -> None:
+    sets = ("launch.instances=2", "store.enabled=true", "store.salt=s3cret")
+    with plan(tmp_path, *sets) as launch:
+        blueprint, run_dir = launch.blueprint, launch.run_dir
+        commands = list_commands(blueprint, run_dir)
+        spec = build_store_spec(blueprint, run_dir, "key")
+        told = [build_instance_spec(blueprint, site, run_dir, "key") for site in blueprint.sites]
+    assert [c.name for c in commands] == ["store", "instance-0", "instance-1", "front-door"]
+    # The size is settled once: a store that is restarted is as large as before.
+    assert spec.store.arena_bytes > 0
+    assert {(t.store_endpoint, t.store_salt) for t in told} == {(spec.endpoint, "s3cret")}
+    assert "s3cret" not in "".join(command.format_line() for command in commands)
+
+
+def test_without_a_store_nobody_hears_of_one(tmp_path: Path) -> None:
+    with plan(tmp_path) as launch:
+        commands = list_commands(launch.blueprint, launch.run_dir)
+        site = launch.blueprint.sites[0]
+        told = build_instance_spec(launch.blueprint, site, launch.run_dir, "key")
+    assert [c.name for c in commands] == ["instance-0", "front-door"]
+    assert (told.store_endpoint, told.store_salt) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        ((f"store.arena_bytes={2**44}",), r"store\.arena_bytes"),
+        (('store.tiers=[{"path": "/proc/x"}]',), "/proc"),
+    ],
+)
+def test_a_store_that_does_not_fit_is_refused(
+    tmp_path: Path, sets: tuple[str, ...], words: str
+) -> None:
+    with (
+        pytest.raises(ConfigError, match=words),
+        plan(tmp_path, "store.enabled=true", *sets),
+    ):
+        pass
+
+
+def test_a_store_needs_instances_of_its_own(tmp_path: Path) -> None:
+    entries = ('launch.upstreams=["http://127.0.0.1:1"]', "launch.port=0", "store.enabled=true")
+    config = load_config(ConfigRequest(sets=entries), {}).config
+    with (
+        pytest.raises(ConfigError, match="--upstream"),
+        plan_launch(config, ModelChoice(""), os.environ),
+    ):
         pass

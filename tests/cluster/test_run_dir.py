@@ -23,6 +23,7 @@ from sglang_bana.cluster.run_dir import (
     remove_old_runs,
 )
 from sglang_bana.status import RunState
+from sglang_bana.store.main import locate_pins
 
 OWN_TICKS = read_start_ticks(os.getpid()) or 0
 
@@ -219,6 +220,21 @@ def test_an_old_run_goes_whole_and_what_is_not_its_own_stays(tmp_path: Path) -> 
         run.remove()
     assert {path.name for path in mixed.root.iterdir()} == {*OTHERS, "folder.tmp"}
     assert not own.root.exists()
+
+
+def test_what_is_pinned_outlives_a_run_and_goes_with_its_folder(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", 1, 1)
+    run.pins_file.write_text("pins")
+    assert locate_pins(run.store_endpoint) == run.pins_file
+    for name in ("pending", "bad"):
+        run.pins_file.with_name(f"{run.pins_file.name}.{name}").touch()
+    # As `bana store serve` leaves it.
+    run.remove_leftovers()
+    run.state_file.unlink()
+    run.create()
+    assert {path.name for path in run.root.iterdir()} == {"store.pins", "logs"}
+    run.remove()
+    assert not run.root.exists()
 
 
 def test_what_a_run_writes_bears_names_of_ours(tmp_path: Path) -> None:

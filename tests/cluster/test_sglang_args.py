@@ -10,6 +10,7 @@ from sglang_bana.cluster.sglang_args import (
     Ranks,
     check_sglang_args,
     has_option,
+    read_option,
     read_ranks,
 )
 
@@ -64,3 +65,18 @@ def test_options_are_found_with_and_without_equals() -> None:
     assert has_option(["--sleep-on-idle"], "--sleep-on-idle")
     assert has_option(["--max-total-tokens=3"], "--max-total-tokens")
     assert not has_option(["--max-total-tokens-x"], "--max-total-tokens")
+
+
+@pytest.mark.parametrize(
+    ("args", "value"),
+    [
+        ((), None),
+        (("--dtype", "float32"), "float32"),
+        (("--dtype=half", "--x"), "half"),
+        (("--dtype", "half", "--dtype=float32"), "float32"),
+        (("--dtypes", "half"), None),
+        (("--dtype",), ""),
+    ],
+)
+def test_the_last_value_of_an_option_counts(args: tuple[str, ...], value: str | None) -> None:
+    assert read_option(args, "--dtype") == value

@@ -109,6 +109,27 @@ def launched(tmp_path: Path) -> Callable[..., Any]:
     return start
 
 
+def test_a_cluster_serves_on_without_its_store(launched) -> None:
+    store = ("store.enabled=true", "store.arena_bytes=2097152", "store.slot_bytes=4096")
+    with launched(*store, "supervisor.max_restarts=1") as cluster:
+        cluster.wait_phase("ready")
+        spec = json.loads((cluster.run / "store.json").read_bytes())
+        assert json.loads((cluster.run / "instance-0.json").read_bytes())["store_endpoint"]
+        assert Path(spec["arena_path"]).exists()
+        first = cluster.kept("store")["pid"]
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: cluster.kept("store")["pid"] not in (None, first), cluster.said)
+        cluster.wait_phase("ready")
+        os.kill(cluster.kept("store")["pid"], signal.SIGKILL)
+        wait_until(lambda: cluster.kept("store")["is_given_up"], cluster.said)
+        cluster.wait_phase("degraded")
+        assert cluster.kept("instance-0")["restarts"] == 0
+        cluster.process.terminate()
+        assert cluster.wait_gone() == 0
+        assert not Path(spec["arena_path"]).exists()
+        assert not list(cluster.run.glob("store*"))
+
+
 def test_term_drains_the_front_door_before_the_instances(launched) -> None:
     with launched("launch.instances=2") as cluster:
         cluster.wait_phase("ready")
@@ -220,7 +241,7 @@ def test_instance_that_never_serves_is_given_up_and_ends_the_launch(launched) ->
 
 def test_refused_orders_are_not_tried_again(launched) -> None:
     with launched(instance_0={"fail_first": 99, "status": 2}) as cluster:
-        assert cluster.wait_gone() == 2
+        assert cluster.wait_gone() == 2, cluster.said()
         assert cluster.lives("instance-0") == 1
 
 
