@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from aiohttp import web
 
 from bana.slo.load import LoadLedger
-from sglang_bana.config import FrontDoorSpec
+from sglang_bana.config import ROLES_NAME, FrontDoorSpec
 from sglang_bana.router.abort import AbortQueue
 from sglang_bana.router.broadcast import Broadcast
 from sglang_bana.router.delivery import ClientGone, Delivery
@@ -18,6 +19,7 @@ from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import Endpoint, Kind, find_endpoint
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Cut, Flight, FlightBoard
+from sglang_bana.router.handoff import Handoffs
 from sglang_bana.router.health import Health
 from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.intake import (
@@ -31,13 +33,16 @@ from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.load_feed import LoadFeed
 from sglang_bana.router.local import Ledgers, LocalAnswers
 from sglang_bana.router.losses import StreamCut, explain_drain
+from sglang_bana.router.means import Means
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.outcomes import is_rejected, judge_promise, name_outcome
 from sglang_bana.router.places import Places
 from sglang_bana.router.relay import Relay
 from sglang_bana.router.retry import retry_headers
+from sglang_bana.router.roles import Roles
 from sglang_bana.router.slo_edge import echo_slo
 from sglang_bana.router.sticky import StickyTable
+from sglang_bana.router.store_feed import StoreFeed
 from sglang_bana.router.upstream import Message, Upstream
 from sglang_bana.status import InstanceState
 
@@ -59,23 +64,30 @@ class FrontDoor:
         self.board = InstanceBoard(spec.upstreams, config.supervisor.suspect_after_s)
         self.flights = FlightBoard(config.limits)
         ledger = LoadLedger()
-        self._dispatcher = Dispatcher(config.routing, self.board, ledger, self.metrics)
+        self._store = StoreFeed(spec.store_endpoint)
+        self._dispatcher = Dispatcher(
+            config.routing, self.board, ledger, self.metrics, self._store.report
+        )
         self._keyring = Keyring(config.auth, spec.control_key, rules.classes)
         self._sticky = StickyTable(self.board, config.limits.sticky_entries)
         self._intake = Intake(config.limits, rules, self.board, self.flights, self._sticky)
         self._aborts = AbortQueue(self.board.all(), upstream, self.metrics)
-        places = Places(self.board, self._dispatcher, config.limits)
-        self._relay = Relay(
-            places,
-            ledger,
-            upstream,
-            self._aborts,
-            self.metrics,
-            config.limits.retry_after_s,
-        )
+        self._roles = Roles(self.board, Path(spec.run_dir) / ROLES_NAME)
+        places = Places(self.board, self._roles, self._dispatcher, config.limits)
+        means = Means(places, ledger, upstream, self._aborts, self.metrics)
+        self._handoffs = self._build_handoffs(spec, means)
+        self._relay = Relay(means, self._handoffs, config.limits.retry_after_s)
         self._broadcast = Broadcast(self.board, upstream, config.limits.first_byte_timeout_s)
         books = Ledgers(
-            self.board, self.flights, ledger, self._keyring, self._dispatcher, self.metrics
+            self.board,
+            self.flights,
+            ledger,
+            self._keyring,
+            self._dispatcher,
+            self.metrics,
+            self._store,
+            self._roles,
+            self._handoffs,
         )
         self.local = LocalAnswers(books, self._aborts, config.limits)
         self._health = Health(self.board, ledger, self.flights, upstream, config.supervisor)
@@ -91,11 +103,19 @@ class FrontDoor:
         for instance in self.board.all():
             self.metrics.set_state(instance)
 
+    def _build_handoffs(self, spec: FrontDoorSpec, means: Means) -> Handoffs | None:
+        """None where no prompt can be handed off, whatever roles the instances have."""
+        config = spec.config.handoff
+        if not config.enabled or not spec.store_endpoint:
+            return None
+        return Handoffs(config, means, self._roles, self._dispatcher, self._store)
+
     async def run(self) -> None:
         """The background work, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._health.run())
             group.create_task(self._feed.run())
+            group.create_task(self._store.run())
             group.create_task(self._aborts.run())
             group.create_task(self._watch_keys())
 
@@ -217,11 +237,15 @@ class FrontDoor:
     async def _broadcast_until_cut(
         self, message: Message, flight: Flight, delivery: Delivery
     ) -> None:
+        def note_done(instance: str) -> None:
+            if flight.endpoint.empties_cache:
+                self._dispatcher.forget_cache(instance)
+
         try:
             async with asyncio.timeout(None) as scope:
                 flight.scope = scope
                 try:
-                    await self._broadcast.broadcast(message, delivery)
+                    await self._broadcast.broadcast(message, delivery, note_done)
                 finally:
                     flight.scope = None
         except TimeoutError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import aiohttp
 import msgspec
@@ -40,12 +40,19 @@ class Broadcast:
         self._upstream = upstream
         self._timeout_s = timeout_s
 
-    async def broadcast(self, message: Message, delivery: Delivery) -> None:
-        """Answer with every instance's result; 502 with an error beside them unless all did it."""
+    async def broadcast(
+        self, message: Message, delivery: Delivery, note_done: Callable[[str], None]
+    ) -> None:
+        """Answer with every instance's result; 502 with an error beside them unless all did it.
+
+        `note_done` is told the name of each that did it.
+        """
         instances = self._board.all()
         answers = await asyncio.gather(*(self._ask(i, message) for i in instances))
         results = {i.name: answer for i, answer in zip(instances, answers, strict=True)}
         failed = sorted(name for name, answer in results.items() if not answer.is_ok)
+        for name in results.keys() - set(failed):
+            note_done(name)
         content: dict[str, object] = {"success": not failed, "results": results}
         headers = {"Content-Type": "application/json"}
         if failed:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from bana.slo.handoff import HANDOFF_HEADER, HANDOFF_PARAM, Handoff
 from bana.slo.limits import Slo
 from sglang_bana.router.body import (
     Fields,
@@ -56,6 +58,27 @@ class Promise:
     def of_this_host(cls) -> Promise:
         """For this boot of this host, within which CLOCK_MONOTONIC times are comparable."""
         return cls(BOOT_ID_FILE.read_text(encoding="ascii").strip())
+
+    def make_attempt(
+        self,
+        flight: Flight,
+        call: Call,
+        instance: Instance,
+        rid: str,
+        part: Handoff | None = None,
+    ) -> Attempt:
+        """`call` for this instance, with what `flight` is promised, as one part of a hand-off."""
+        params: dict[str, object] = {}
+        headers: dict[str, str] = {}
+        if flight.slo is not None:
+            now_s = time.monotonic()
+            params = self.params(flight.slo, flight.arrival_s, now_s, instance)
+            headers = self.headers(flight.slo, flight.arrival_s, now_s, instance)
+        if part is not None and call.endpoint.slo is SloCarrier.NONE:
+            headers[HANDOFF_HEADER] = part
+        elif part is not None:
+            params[HANDOFF_PARAM] = part
+        return Attempt(call, rid, params, headers)
 
     def params(
         self, slo: Slo, arrival_s: float, now_s: float, instance: Instance
@@ -119,6 +142,12 @@ class Attempt:
         if carrier is RidCarrier.HEADER:
             own["x-override-rid"] = rid
         self.message = Message(call.method, call.target, own, _compose(call, rid, params))
+
+
+def mint_copy_rid(call: Call, instance: Instance) -> str:
+    """A new id for a copy of `call`, in the form that its endpoint wants."""
+    rid = mint_rid(instance.tag)
+    return f"resp_{rid}" if call.endpoint.rid is RidCarrier.RESPONSE else rid
 
 
 def choose_rid(flight: Flight, instance: Instance) -> str:

@@ -69,7 +69,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """One row. `prompt_fields` are the body fields that hold the prompt, in order.
 
     `accepts_salt` tells whether the body may carry a `cache_salt`, `streams` whether it is
-    answered with a stream unless the body says otherwise.
+    answered with a stream unless the body says otherwise, `empties_cache` whether an instance that
+    did it has lost what it kept of earlier prompts.
     """
 
     path: str
@@ -82,6 +83,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     accepts_salt: bool = False
     media: Media = Media.JSON
     streams: bool = False
+    empties_cache: bool = False
     reason: str = ""
 
     @property
@@ -122,8 +124,10 @@ def _sticky(path: str, methods: tuple[str, ...]) -> Endpoint:
     return Endpoint(path, methods, Kind.STICKY)
 
 
-def _broadcast(path: str, methods: tuple[str, ...] = _POST) -> Endpoint:
-    return Endpoint(path, methods, Kind.BROADCAST, access=Access.ADMIN)
+def _broadcast(
+    path: str, methods: tuple[str, ...] = _POST, *, empties_cache: bool = False
+) -> Endpoint:
+    return Endpoint(path, methods, Kind.BROADCAST, access=Access.ADMIN, empties_cache=empties_cache)
 
 
 def _local(path: str, access: Access = Access.PUBLIC, methods: tuple[str, ...] = _GET) -> Endpoint:
@@ -196,20 +200,20 @@ TABLE: tuple[Endpoint, ...] = (
     _sticky("/v1/responses/{response_id}", _GET),
     _sticky("/v1/responses/{response_id}/cancel", _POST),
     # Administration of every instance.
-    _broadcast("/flush_cache", _BOTH),
+    _broadcast("/flush_cache", _BOTH, empties_cache=True),
     _broadcast("/pause_generation"),
     _broadcast("/continue_generation"),
     _broadcast("/load_lora_adapter"),
     _broadcast("/load_lora_adapter_from_tensors"),
     _broadcast("/unload_lora_adapter"),
-    _broadcast("/update_weights_from_disk"),
-    _broadcast("/update_weights_from_tensor"),
+    _broadcast("/update_weights_from_disk", empties_cache=True),
+    _broadcast("/update_weights_from_tensor", empties_cache=True),
     _broadcast("/begin_weight_update"),
     _broadcast("/end_weight_update"),
     _broadcast("/update_weight_version"),
     _broadcast("/get_weights_by_name", _BOTH),
     _broadcast("/weights_checker", _BOTH),
-    _broadcast("/release_memory_occupation", _BOTH),
+    _broadcast("/release_memory_occupation", _BOTH, empties_cache=True),
     _broadcast("/resume_memory_occupation", _BOTH),
     _broadcast("/set_internal_state", _WRITE),
     _broadcast("/configure_logging", _BOTH),
@@ -239,6 +243,7 @@ TABLE: tuple[Endpoint, ...] = (
     _local("/v1/loads", Access.USER),
     _local("/abort_request", Access.USER, _POST),
     _local("/bana/status", Access.CONTROL),
+    _local("/bana/roles", Access.CONTROL, ("GET", "HEAD", "POST")),
     _local("/bana/drain", Access.CONTROL, ("POST", "DELETE")),
     # What cannot be answered for a cluster.
     _refused("/v1/realtime", ("WEBSOCKET", "GET"), _WEBSOCKET),

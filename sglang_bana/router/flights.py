@@ -70,6 +70,11 @@ class Flight:
         """When its first token is due; for ever where nothing was promised."""
         return float("inf") if self.slo is None else self.arrival_s + self.slo.ttft_s
 
+    @property
+    def slo_class(self) -> str:
+        """The class that it is promised; empty where nothing was."""
+        return "" if self.slo is None else self.slo.slo_class
+
     def may_move(self, now_s: float) -> bool:
         """Whether it may leave a suspect: it has no answer, left none before, and is in time.
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
 
 import msgspec
 from aiohttp import web
 
+from bana.slo.errors import ConfigError, describe_unknown
 from bana.slo.load import LoadLedger
+from bana.slo.roles import Role
 from sglang_bana.config import LimitsConfig
 from sglang_bana.router.abort import AbortQueue
 from sglang_bana.router.delivery import Delivery
@@ -19,11 +21,14 @@ from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.endpoints import Access
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Cut, Flight, FlightBoard
+from sglang_bana.router.handoff import Handoffs
 from sglang_bana.router.health import BANA_HEADER
 from sglang_bana.router.instances import InstanceBoard
 from sglang_bana.router.intake import read_body
 from sglang_bana.router.keys import Grant, Keyring
 from sglang_bana.router.metrics import RouterMetrics
+from sglang_bana.router.roles import Roles
+from sglang_bana.router.store_feed import StoreFeed
 from sglang_bana.status import FrontDoorStatus, InstanceState, InstanceStatus
 
 VERSION = version("bana")
@@ -38,6 +43,12 @@ class AbortBody(msgspec.Struct):
     abort_all: bool = False
 
 
+class RoleWishes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/bana/roles`, before anybody knows whether there are such roles."""
+
+    roles: dict[str, str]
+
+
 class Ledgers(msgspec.Struct, frozen=True):
     """The books that local answers read."""
 
@@ -47,6 +58,9 @@ class Ledgers(msgspec.Struct, frozen=True):
     keyring: Keyring
     dispatcher: Dispatcher
     metrics: RouterMetrics
+    store: StoreFeed
+    roles: Roles
+    handoffs: Handoffs | None
 
 
 Answer = Callable[[web.BaseRequest, Grant, Delivery], Awaitable[None]]
@@ -72,6 +86,7 @@ class LocalAnswers:
             "/abort_request": self._answer_abort,
             "/bana/status": self._answer_status,
             "/bana/drain": self._answer_drain,
+            "/bana/roles": self._answer_roles,
         }
 
     @property
@@ -104,7 +119,13 @@ class LocalAnswers:
             max_requests=self._limits.max_requests,
             routing_policy=books.dispatcher.policy_name,
             instances=self.statuses(),
-            warnings=(*(fault for fault in faults if fault is not None), *denials),
+            store=books.store.status(),
+            handoff=None if books.handoffs is None else books.handoffs.status(),
+            warnings=(
+                *(fault for fault in faults if fault is not None),
+                *denials,
+                *books.roles.warnings(),
+            ),
         )
 
     def statuses(self) -> tuple[InstanceStatus, ...]:
@@ -134,7 +155,9 @@ class LocalAnswers:
                     capacity_tokens=None if report is None else report.capacity_tokens,
                     proof=None if report is None else report.proof,
                     scheduling=None if report is None else report.scheduling,
+                    link=None if report is None else report.store,
                     trouble=instance.trouble or None,
+                    role=self._books.roles.of(instance),
                 )
             )
         return tuple(found)
@@ -157,7 +180,9 @@ class LocalAnswers:
         metrics.waiting.set(self._books.flights.count_waiting())
         metrics.draining.set(float(self.is_draining))
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        delivery.answer_whole(200, headers, metrics.render(self.statuses()))
+        delivery.answer_whole(
+            200, headers, metrics.render(self.statuses(), self._books.store.status())
+        )
 
     async def _answer_loads(self, _: web.BaseRequest, __: Grant, delivery: Delivery) -> None:
         """SGLang's shape, with one record an instance in place of one a rank."""
@@ -210,3 +235,37 @@ class LocalAnswers:
         """POST: take no new work; DELETE: take it again. The process stays, unless it ends."""
         self.is_draining = request.method == "POST" or self.is_ending
         delivery.answer_whole(200, _JSON, msgspec.json.encode(self.status()))
+
+    async def _answer_roles(self, request: web.BaseRequest, _: Grant, delivery: Delivery) -> None:
+        """Every instance's role, once those in the body are given, from the next decision on."""
+        if request.method == "POST":
+            wanted = _read_roles(await read_body(request, self._limits))
+            try:
+                self._books.roles.change(wanted)
+            except ConfigError as error:
+                raise ApiError(400, "invalid_request", str(error), "roles") from error
+            except OSError as error:
+                raise ApiError(
+                    500,
+                    "roles_unsaved",
+                    f"the roles cannot be kept in the run directory ({error.strerror}), so none "
+                    "was changed; make room there and try again",
+                ) from error
+        delivery.answer_whole(200, _JSON, msgspec.json.encode(self._books.roles.table()))
+
+
+def _read_roles(body: bytes) -> Mapping[str, Role]:
+    try:
+        given = msgspec.json.decode(body, type=RoleWishes).roles
+    except msgspec.DecodeError as error:
+        raise ApiError(
+            400,
+            "invalid_json",
+            f'the body cannot be used: {error}; send {{"roles": {{NAME: ROLE, …}}}}',
+        ) from error
+    known = [str(role) for role in Role]
+    for name, role in given.items():
+        if role not in known:
+            what = f"role for {name!r}:"
+            raise ApiError(400, "invalid_request", describe_unknown(what, role, known), "roles")
+    return {name: Role(role) for name, role in given.items()}

@@ -15,9 +15,13 @@ from prometheus_client import (
     generate_latest,
 )
 
+from bana.slo.roles import Role
+from sglang_bana.router.handoff_metrics import HandoffMetrics
 from sglang_bana.router.instances import Instance
+from sglang_bana.router.link_metrics import LinkCollector
 from sglang_bana.router.scheduling_metrics import SchedulingCollector
-from sglang_bana.status import InstanceState, InstanceStatus
+from sglang_bana.router.store_metrics import StoreCollector
+from sglang_bana.status import InstanceState, InstanceStatus, StoreStatus
 
 MAX_REASONS = 32
 OTHER = "other"
@@ -32,6 +36,10 @@ class RouterMetrics:
         self._registry = CollectorRegistry(auto_describe=True)
         self._scheduling = SchedulingCollector()
         self._registry.register(self._scheduling)
+        self._links = LinkCollector()
+        self._registry.register(self._links)
+        self._store = StoreCollector()
+        self._registry.register(self._store)
         self._reasons: set[str] = set()
         self.requests = self._counter(
             "requests", "Requests by how they ended.", "endpoint", "outcome", "slo_class"
@@ -56,12 +64,16 @@ class RouterMetrics:
         self.faults = self._counter(
             "policy_faults", "Decisions taken by the fallback after a fault.", "policy"
         )
+        self.handoff = HandoffMetrics(self._registry)
         self.aborts = self._counter("aborts", "Aborts sent to instances.", "outcome")
         self.in_flight = self._gauge("in_flight", "Requests in flight.")
         self.waiting = self._gauge("waiting", "Requests that wait for a place at an instance.")
         self.draining = self._gauge("draining", "1 while the front door drains.")
         self._states = self._gauge(
             "instance_state", "1 for the state that holds.", "instance", "state"
+        )
+        self._roles = self._gauge(
+            "instance_role", "1 for the role that it has.", "instance", "role"
         )
         self._failures = self._gauge("instance_failures", "Times it was lost.", "instance")
         self._belief = self._gauge(
@@ -85,12 +97,18 @@ class RouterMetrics:
         for state in InstanceState:
             self._states.labels(instance.name, state).set(float(instance.state is state))
 
-    def render(self, statuses: tuple[InstanceStatus, ...]) -> bytes:
+    def render(
+        self, statuses: tuple[InstanceStatus, ...], store: StoreStatus | None = None
+    ) -> bytes:
         """The exposition text, with belief and truth as of now."""
+        self._store.store = store
         reports = {s.name: s.scheduling for s in statuses if s.scheduling is not None}
         self._scheduling.reports = reports
+        self._links.reports = {s.name: s.link for s in statuses if s.link is not None}
         for status in statuses:
             self._failures.labels(status.name).set(status.failures_total)
+            for role in Role:
+                self._roles.labels(status.name, role).set(float(status.role is role))
             self._show(self._belief, status.name, "in_flight", status.in_flight)
             self._show(self._belief, status.name, "prefill_tokens", status.prefill_tokens)
             self._show(self._belief, status.name, "decode_requests", status.decode_requests)

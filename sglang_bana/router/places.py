@@ -17,16 +17,19 @@ import dataclasses
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Collection, Container
 
+from bana.slo.roles import Work
 from sglang_bana.config import LimitsConfig
 from sglang_bana.router.call import Call
 from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.errors import ApiError
 from sglang_bana.router.flights import Cut, Flight
+from sglang_bana.router.handoff_rules import find_work
 from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.losses import Loss, Trail, explain_cut
 from sglang_bana.router.retry import retry_headers
+from sglang_bana.router.roles import Roles
 from sglang_bana.status import InstanceState
 
 RETRY_PATIENCE_S = 5.0
@@ -46,15 +49,19 @@ class Seeker:
 class Places:
     """The places at all instances, and who waits for one. Waiting is bounded as flights are."""
 
-    def __init__(self, board: InstanceBoard, dispatcher: Dispatcher, limits: LimitsConfig) -> None:
+    def __init__(
+        self, board: InstanceBoard, roles: Roles, dispatcher: Dispatcher, limits: LimitsConfig
+    ) -> None:
         self.board = board
+        self._roles = roles
         self._dispatcher = dispatcher
         self._limits = limits
         self._known_by_s = time.monotonic() + limits.start_wait_s
-        self._seated: dict[Flight, Instance] = {}
+        self._seated: dict[object, Instance] = {}
         self._taken: Counter[str] = Counter()
         self._waiting: list[Seeker] = []
         board.listen(self._follow)
+        roles.listen(self._serve)
 
     async def take(self, flight: Flight, call: Call, trail: Trail) -> Instance:
         """Where the next attempt goes, until `free`; ApiError without any place."""
@@ -70,9 +77,23 @@ class Places:
                     raise
             await asyncio.sleep(POLL_S)
 
-    def free(self, flight: Flight) -> None:
-        """Its attempt is being answered, or has ended however; may be said again."""
-        instance = self._seated.pop(flight, None)
+    def has_room(self, instance: Instance) -> bool:
+        """Whether it is up and may get one more."""
+        taken = self._taken[instance.name]
+        is_up = instance.state is InstanceState.UP
+        return is_up and taken < self._limits.max_unanswered_per_instance
+
+    def hold(self, guest: object, instance: Instance) -> None:
+        """Take a place for something that does not wait for one, until `free`."""
+        self._seated[guest] = instance
+        self._taken[instance.name] += 1
+
+    def free(self, guest: object) -> None:
+        """The attempt of `guest`, a flight or a prefill, is being answered, or has ended however.
+
+        May be said again.
+        """
+        instance = self._seated.pop(guest, None)
         if instance is not None:
             self._taken[instance.name] -= 1
             self._serve()
@@ -120,12 +141,27 @@ class Places:
 
     def _serve(self) -> None:
         """Seat whoever fits, the oldest first; refuse everybody once nobody is left to wait for."""
-        place = 0
-        while place < len(self._waiting) and (self._list_free() or not self.board.is_alive()):
-            if self._offer(self._waiting[place]):
+        if not self._waiting:
+            return
+        place, full = 0, self._list_full()
+        while place < len(self._waiting) and (Work.ANY not in full or not self.board.is_alive()):
+            seeker = self._waiting[place]
+            if not self._is_in_vain(seeker, full) and self._offer(seeker):
                 del self._waiting[place]
+                full = self._list_full()
             else:
                 place += 1
+
+    def _list_full(self) -> frozenset[Work]:
+        """For which work nobody has room."""
+        works = tuple(Work) if self._roles.is_mixed else (Work.ANY,)
+        return frozenset(work for work in works if not self._list_free((), work))
+
+    def _is_in_vain(self, seeker: Seeker, full: Container[Work]) -> bool:
+        """Whether only those have room whose role it is not, so that it need not be tried."""
+        if not self._roles.is_mixed or Work.ANY in full or seeker.trail.losses:
+            return False
+        return seeker.call.owner is None and find_work(seeker.call) in full
 
     def _offer(self, seeker: Seeker) -> bool:
         """Whether it has been told something, so that it waits no longer."""
@@ -145,8 +181,7 @@ class Places:
         """Take a place for it now; None while everybody that it could go to is full."""
         instance = self._choose(seeker)
         if instance is not None:
-            self._seated[seeker.flight] = instance
-            self._taken[instance.name] += 1
+            self.hold(seeker.flight, instance)
         return instance
 
     def _choose(self, seeker: Seeker) -> Instance | None:
@@ -154,15 +189,14 @@ class Places:
         if call.owner is not None:
             return self._choose_owner(call.owner)
         friend, avoided = call.friend, {*trail.lost_at, trail.left}
-        if friend is not None and self._may_go(friend) and friend.name not in avoided:
+        work = find_work(call) if self._roles.is_mixed else Work.ANY
+        if friend is not None and friend.name not in avoided and self._may_go(friend, work):
             return friend
-        free = self._list_free(avoided) or self._list_free(trail.lost_at)
+        free = self._list_free(avoided, work) or self._list_free(trail.lost_at, work)
         if not free:
             self._check_usable(trail.lost_at)
             return None
-        slo = seeker.flight.slo
-        slo_class = "" if slo is None else slo.slo_class
-        return self._dispatcher.choose(free, call.shape, call.prompt, slo_class, time.monotonic())
+        return self._dispatcher.choose(free, call, seeker.flight.slo_class, time.monotonic())
 
     def _check_usable(self, excluded: set[str]) -> None:
         if not self.board.usable(excluded):
@@ -175,7 +209,7 @@ class Places:
 
     def _choose_owner(self, owner: Instance) -> Instance | None:
         if owner.state is InstanceState.UP:
-            return owner if self._may_go(owner) else None
+            return owner if self.has_room(owner) else None
         raise ApiError(
             503,
             "owner_unavailable",
@@ -184,14 +218,16 @@ class Places:
             headers=retry_headers(1.0),
         )
 
-    def _may_go(self, instance: Instance) -> bool:
-        """Whether it is up and has room."""
-        taken = self._taken[instance.name]
-        is_up = instance.state is InstanceState.UP
-        return is_up and taken < self._limits.max_unanswered_per_instance
+    def _may_go(self, instance: Instance, work: Work) -> bool:
+        return self.has_room(instance) and self._roles.may_do(instance, work)
 
-    def _list_free(self, excluded: Container[str] = ()) -> list[Instance]:
-        return [i for i in self.board.usable(excluded) if self._may_go(i)]
+    def _list_free(self, excluded: Collection[str], work: Work) -> list[Instance]:
+        """Who has room among those that may get such work."""
+        if work is Work.ANY:
+            usable = self.board.usable(excluded)
+        else:
+            usable = self._roles.usable(work, excluded)
+        return [i for i in usable if self.has_room(i)]
 
 
 def _arrival_s(seeker: Seeker) -> float:

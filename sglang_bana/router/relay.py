@@ -12,46 +12,39 @@ import time
 
 import aiohttp
 
-from bana.slo.load import LoadLedger
-from sglang_bana.router.abort import AbortQueue
+from bana.slo.handoff import Handoff
 from sglang_bana.router.call import Attempt, Call, Promise, choose_rid
 from sglang_bana.router.delivery import EVENT_STREAM, Delivery
 from sglang_bana.router.early_refusal import RETRIED, read_refusal, read_retry_s
 from sglang_bana.router.endpoints import TELLS_SECRETS
 from sglang_bana.router.errors import ApiError, body_of, normalise_error
 from sglang_bana.router.flights import Cut, Flight
+from sglang_bana.router.handoff import Handoffs, Prefill
 from sglang_bana.router.instances import Instance
 from sglang_bana.router.losses import Lost, StreamCut, Trail, explain_failure, judge_losses
-from sglang_bana.router.metrics import RouterMetrics
-from sglang_bana.router.places import Places
+from sglang_bana.router.means import Means
 from sglang_bana.router.redact import redact_info
 from sglang_bana.router.retry import retry_headers
-from sglang_bana.router.upstream import Upstream, is_refusal, read_up_to
+from sglang_bana.router.upstream import is_refusal, read_up_to
 
 WHOLE_BYTES = 2**20
 MAX_ERROR_BYTES = 2**20
 MAX_INFO_BYTES = 64 * 2**20
+PREFILL_HEADER = "x-bana-prefill-instance"
 RETRY_HEADERS = frozenset({"retry-after", "retry-after-ms"})
 
 
 class Relay:
     """Carries requests to instances and answers back."""
 
-    def __init__(
-        self,
-        places: Places,
-        ledger: LoadLedger,
-        upstream: Upstream,
-        aborts: AbortQueue,
-        metrics: RouterMetrics,
-        retry_after_s: float,
-    ) -> None:
-        self._board = places.board
-        self._places = places
-        self._ledger = ledger
-        self._upstream = upstream
-        self._aborts = aborts
-        self._metrics = metrics
+    def __init__(self, means: Means, handoffs: Handoffs | None, retry_after_s: float) -> None:
+        self._board = means.places.board
+        self._places = means.places
+        self._ledger = means.ledger
+        self._upstream = means.upstream
+        self._aborts = means.aborts
+        self._metrics = means.metrics
+        self._handoffs = handoffs
         self._retry_after_s = retry_after_s
         self._promise = Promise.of_this_host()
 
@@ -84,13 +77,18 @@ class Relay:
     async def _attempt(
         self, flight: Flight, call: Call, instance: Instance, delivery: Delivery
     ) -> None:
-        attempt = self._depart(flight, call, instance)
+        handoffs = self._handoffs
+        prefill = None if handoffs is None else handoffs.start(flight, call, instance)
+        attempt = self._depart(flight, call, instance, prefill)
+        _tell_place(delivery, instance, attempt, prefill)
         sent_s = flight.touched_s
         is_complete = False
         try:
             async with asyncio.timeout(None) as scope:
                 flight.scope = scope
                 try:
+                    if prefill is not None:
+                        await prefill.depart()
                     await self._exchange(flight, attempt, instance, delivery)
                 finally:
                     flight.scope = None
@@ -99,21 +97,23 @@ class Relay:
             await self._mourn(flight, instance, delivery, error)
         finally:
             self._ledger.remove_dispatch(attempt.rid)
+            if prefill is not None:
+                prefill.end()
             if not is_complete:
                 self._aborts.send(instance, attempt.rids, time.monotonic() - sent_s)
 
-    def _depart(self, flight: Flight, call: Call, instance: Instance) -> Attempt:
-        now_s = time.monotonic()
-        params: dict[str, object] = {}
-        headers: dict[str, str] = {}
-        if flight.slo is not None:
-            params = self._promise.params(flight.slo, flight.arrival_s, now_s, instance)
-            headers = self._promise.headers(flight.slo, flight.arrival_s, now_s, instance)
-        attempt = Attempt(call, choose_rid(flight, instance), params, headers)
-        flight.rid, flight.rids = attempt.rid, attempt.rids
-        flight.instance, flight.touched_s = instance.name, now_s
+    def _depart(
+        self, flight: Flight, call: Call, instance: Instance, prefill: Prefill | None
+    ) -> Attempt:
+        part = None if prefill is None else Handoff.DECODE
+        rid = choose_rid(flight, instance)
+        attempt = self._promise.make_attempt(flight, call, instance, rid, part)
+        flight.rid, flight.rids = rid, attempt.rids
+        flight.instance, flight.touched_s = instance.name, time.monotonic()
         instance.dispatched_total += 1
-        self._ledger.add_dispatch(attempt.rid, instance.name, call.shape.prompt_tokens, now_s)
+        # A prompt is work where it is computed.
+        prompt_tokens = call.shape.prompt_tokens if prefill is None else 0
+        self._ledger.add_dispatch(rid, instance.name, prompt_tokens, flight.touched_s)
         return attempt
 
     async def _exchange(
@@ -121,8 +121,6 @@ class Relay:
     ) -> None:
         if flight.cut is not None:
             raise TimeoutError
-        delivery.headers["x-bana-instance"] = instance.name
-        delivery.headers["x-bana-rid"] = attempt.rid
         response = await self._upstream.send(instance, attempt.message)
         self._board.observe_head(instance, time.monotonic())
         try:
@@ -231,3 +229,14 @@ class Relay:
             )
         await delivery.fail(body_of(failure))
         raise StreamCut(failure.code)
+
+
+def _tell_place(
+    delivery: Delivery, instance: Instance, attempt: Attempt, prefill: Prefill | None
+) -> None:
+    """Let the client know who answers, under which id, and who computes the prompt elsewhere."""
+    delivery.headers["x-bana-instance"] = instance.name
+    delivery.headers["x-bana-rid"] = attempt.rid
+    delivery.headers.pop(PREFILL_HEADER, None)
+    if prefill is not None:
+        delivery.headers[PREFILL_HEADER] = prefill.instance.name

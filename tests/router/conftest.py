@@ -22,8 +22,12 @@ import pytest
 from aiohttp import web
 
 from bana.eval.stub import RunningStub, StubSettings, run_stub
-from sglang_bana.config import BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
+from bana.slo.roles import Role
+from sglang_bana.config import ROLES_NAME, BanaConfig, FrontDoorSpec, UpstreamSpec, write_private
 from sglang_bana.router.serving import RunningDoor, run_door
+from sglang_bana.status import RoleTable
+
+from .fake_store import run_store
 
 SECRET = "the-secret-of-this-run"
 CONTROL = "the-control-key"
@@ -90,6 +94,15 @@ class Harness:
         """What the stubs were asked under `path`."""
         return [r for s in self.stubs for r in s.server.log.requests if r.path == path]
 
+    def asked(self, name: str, path: str) -> list[Any]:
+        """What the stub of this name was asked under `path`."""
+        server = next(s.server for s in self.stubs if s.server.settings.name == name)
+        return [r for r in server.log.requests if r.path == path]
+
+    async def change_roles(self, **roles: str) -> Reply:
+        admin = {"Authorization": f"Bearer {CONTROL}"}
+        return await self.post("/bana/roles", {"roles": roles}, admin)
+
     def aborts(self) -> list[str]:
         return [rid for stub in self.stubs for rid in stub.server.log.aborts]
 
@@ -147,9 +160,13 @@ async def open_door(
     tmp_path: Path,
     *settings: StubSettings,
     upstream: Mapping[str, Any] | None = None,
+    store: str = "",
     **tables: object,
 ) -> AsyncIterator[Harness]:
-    """A front door in this event loop, once all its ready stubs are up."""
+    """A front door in this event loop, once all its ready stubs are up.
+
+    `store` is where a store's daemon is said to listen.
+    """
     async with contextlib.AsyncExitStack() as stack:
         wanted = settings or (StubSettings(name="a"), StubSettings(name="b"))
         named = [msgspec.structs.replace(s, secret=SECRET) for s in wanted]
@@ -167,7 +184,7 @@ async def open_door(
         else:
             spec = make_spec(pairs, config, 0, tmp_path, **extra)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        spec = msgspec.structs.replace(spec, listen_fd=listener.detach())
+        spec = msgspec.structs.replace(spec, listen_fd=listener.detach(), store_endpoint=store)
         running = await stack.enter_async_context(run_door(spec))
         client = await stack.enter_async_context(open_client())
         harness = Harness(url, client, stubs, running=running)
@@ -196,6 +213,35 @@ async def open_door_before(
         harness = Harness(own, client, (), running=running)
         await harness.wait_states(**(states or {name: "up" for name, _ in pairs}))
         yield harness
+
+
+@contextlib.asynccontextmanager
+async def open_roles(
+    tmp_path: Path, roles: Mapping[str, str], **tables: Any
+) -> AsyncIterator[Harness]:
+    """A front door on stubs with these roles, by name, and a store that lives.
+
+    Tables named `on_NAME` are settings of that stub; prompts of four tokens are handed off. With
+    `store="silent"` nobody answers where the store should be.
+    """
+    is_silent = tables.pop("store", "") == "silent"
+    stubs = [
+        StubSettings(
+            name=name, load_endpoint=f"ipc://{tmp_path}/{name}.load", **tables.pop(f"on_{name}", {})
+        )
+        for name in roles
+    ]
+    store = f"ipc://{tmp_path}/store.sock"
+    write_private(tmp_path / ROLES_NAME, RoleTable({n: Role(r) for n, r in roles.items()}))
+    tables = {"handoff": {"min_prompt_tokens": 4}, **tables}
+    daemon = contextlib.nullcontext() if is_silent else run_store(store)
+    async with daemon, open_door(tmp_path, *stubs, store=store, **tables) as front:
+
+        async def is_heard() -> bool:
+            return is_silent or (await front.status())["store"] is not None
+
+        await front.wait_until(is_heard)
+        yield front
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -270,6 +316,14 @@ async def _is_ready(harness: Harness) -> bool:
 def door(tmp_path: Path) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
     """`door(*stub settings, **config tables)`: see `open_door`."""
     return lambda *settings, **tables: open_door(tmp_path, *settings, **tables)
+
+
+@pytest.fixture
+def door_with_roles(
+    tmp_path: Path,
+) -> Callable[..., contextlib.AbstractAsyncContextManager[Harness]]:
+    """`door_with_roles({name: role}, **config tables)`: see `open_roles`."""
+    return lambda roles, **tables: open_roles(tmp_path, roles, **tables)
 
 
 @pytest.fixture

@@ -55,3 +55,26 @@ def test_cache_aware_sends_a_prefix_where_it_was(door: Door) -> None:
             assert len({name for home in homes.values() for name in home}) == 2
 
     asyncio.run(run())
+
+
+def test_a_cache_that_was_flushed_attracts_nobody(door: Door) -> None:
+    async def run() -> None:
+        async with door(routing={"policy": "cache_aware"}, auth={"admin_api_key": "k"}) as front:
+            for _ in range(2):
+                assert (await front.post("/generate", {"text": "p" * 4000})).status == 200
+            flushed = await front.post("/flush_cache", b"", {"Authorization": "Bearer k"})
+            assert flushed.status == 200
+            assert (await front.post("/generate", {"text": "p" * 4000})).status == 200
+            assert await count_reasons(front) == {"least_indexed": 2.0, "prefix": 1.0}
+
+    asyncio.run(run())
+
+
+async def count_reasons(front: Any) -> dict[str, float]:
+    """How often a request was placed, by the policy's reason."""
+    found: dict[str, float] = {}
+    for line in (await front.get("/metrics")).body.decode().splitlines():
+        if line.startswith("bana_dispatch_total{"):
+            reason = line.partition('reason="')[2].partition('"')[0]
+            found[reason] = found.get(reason, 0.0) + float(line.rpartition(" ")[2])
+    return found

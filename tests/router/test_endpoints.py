@@ -53,7 +53,7 @@ def test_every_route_of_sglang_is_in_the_table_with_its_methods() -> None:
 
 def test_the_table_invents_no_route_of_sglang() -> None:
     known = {path for path, _ in _sglang_routes()}
-    own = {"/livez", "/readyz", "/metrics", "/bana/status", "/bana/drain"}
+    own = {"/livez", "/readyz", "/metrics", "/bana/status", "/bana/drain", "/bana/roles"}
     assert {row.path for row in TABLE} - known == own
 
 

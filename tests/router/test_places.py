@@ -28,6 +28,7 @@ from sglang_bana.router.keys import Grant
 from sglang_bana.router.losses import Trail
 from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.places import Places, Seeker
+from sglang_bana.router.roles import Roles
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -223,13 +224,14 @@ def _place(now_s: float) -> tuple[Places, Call, Flight, Flight]:
     """A cluster of one place, and two requests alike."""
     board = InstanceBoard([UpstreamSpec("a", "http://a")], suspect_after_s=5.0)
     board.observe_ready(board.all()[0], now_s)
-    dispatcher = Dispatcher(RoutingConfig(), board, LoadLedger(), RouterMetrics())
+    dispatcher = Dispatcher(RoutingConfig(), board, LoadLedger(), RouterMetrics(), lambda: None)
     endpoint = find_endpoint("/generate")
     assert endpoint is not None
     call = Call(endpoint, "POST", "/generate", {}, None, None, Shape(), b"")
     limits = LimitsConfig(max_unanswered_per_instance=1, first_byte_timeout_s=10.0)
     first, second = (Flight(name, endpoint, Grant(), now_s, now_s) for name in "ab")
-    return Places(board, dispatcher, limits), call, first, second
+    roles = Roles(board, Path("/no/such/file"))
+    return Places(board, roles, dispatcher, limits), call, first, second
 
 
 def test_who_leaves_in_the_moment_of_getting_a_place_gives_it_back() -> None:

@@ -161,7 +161,8 @@ def _install(folder: Path) -> dict[str, str]:
     )
     (info / "entry_points.txt").write_text("[bana.routing]\nlast = third_party_routing:entry\n")
     (folder / "third_party_routing.py").write_text(POLICY)
-    return {"PYTHONPATH": str(folder)}
+    paths = (str(folder), os.environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def test_a_third_partys_policy_serves(door_process: Door, tmp_path: Path) -> None:
