@@ -7,6 +7,7 @@ view ──▶ policy ──▶ plan ──▶ within its law? ──▶ carried
 from __future__ import annotations
 
 import dataclasses
+import math
 from random import Random
 from typing import Protocol
 
@@ -16,21 +17,27 @@ from bana.slo.decisions import (
     Decision,
     GovernorRecord,
     OrderRecord,
+    RestoreRecord,
     record_queue,
     seed_decision,
 )
 from bana.slo.errors import PlanError
 from bana.slo.governor import Governor, StepKind, StepPlan, StepView
 from bana.slo.order import OrderPlan, QueueOrder, QueueView
+from bana.slo.restore import RestorePlan, RestorePolicy, RestoreView
+from bana.slo.restore_plan import count_expected, is_complete
 
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
-    """Who answers which question; without an admission policy everybody is taken in."""
+    """Who answers which question; without an admission policy everybody is taken in, without a
+    restore policy there is no store.
+    """
 
     order: QueueOrder
     governor: Governor
     admission: Admission | None = None
+    restore: RestorePolicy | None = None
 
 
 class DecisionSink(Protocol):
@@ -53,6 +60,11 @@ class Decider:
     def does_admit_all(self) -> bool:
         """Whether nobody is ever refused."""
         return self._policies.admission is None
+
+    @property
+    def does_fetch(self) -> bool:
+        """Whether the store is asked at all."""
+        return self._policies.restore is not None and self._policies.restore.asks
 
     def decide_order(self, view: QueueView, now_s: float) -> OrderPlan:
         """Which rows run first."""
@@ -81,6 +93,18 @@ class Decider:
         plan = self._policies.admission.decide_admission(view, now_s)
         if self._sink is not None:
             self._sink.write(AdmissionRecord(number, now_s, view, plan))
+        return plan
+
+    def decide_restore(self, view: RestoreView, now_s: float) -> RestorePlan:
+        """How long a request waits for its pages, and for how many."""
+        policy = self._policies.restore
+        assert policy is not None, "nothing is held without a restore policy"
+        number = self._count()
+        seed_decision(self._rng, self._seed, number)
+        plan = policy.decide_restore(view, now_s, self._rng)
+        _check_restore(plan, view, now_s)
+        if self._sink is not None:
+            self._sink.write(RestoreRecord(number, now_s, view, plan))
         return plan
 
     def _count(self) -> int:
@@ -115,3 +139,17 @@ def _check_step(plan: StepPlan, view: StepView) -> None:
         raise PlanError(f"governor plans {plan} on an engine that cannot mix; repair the policy")
     if plan.kind is not StepKind.DECODE and view.prefill_tokens and not tokens:
         raise PlanError(f"governor plans {plan} without a prompt token, some wait; repair it")
+
+
+def _check_restore(plan: RestorePlan, view: RestoreView, now_s: float) -> None:
+    most = max(view.arrived_pages, count_expected(view))
+    if not view.arrived_pages <= plan.pages <= most:
+        raise PlanError(
+            f"restore policy waits for {plan.pages} pages, allowed: {view.arrived_pages} that are "
+            f"there to {most} that may come; repair the policy"
+        )
+    if not math.isfinite(plan.until_s) or (is_complete(view) and plan.until_s > now_s):
+        raise PlanError(
+            f"restore policy waits until {plan.until_s:g} s, at {now_s:g} s, allowed: a finite "
+            "time, no later than now where no more can come; repair the policy"
+        )

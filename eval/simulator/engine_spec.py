@@ -21,12 +21,21 @@ class Overtaking(StrEnum):
     NEVER = "never"  # stock SGLang: the prompt that was cut goes on first
 
 
+class TokensSeen(StrEnum):
+    """When clients see what a step gave."""
+
+    AT_END = "at_end"
+    # The overlap schedule where a launch computes, as on a CPU: results wait for the next launch.
+    AFTER_NEXT = "after_next"
+
+
 class EngineSpec(Section, frozen=True):
     """One instance.
 
     `chunk_tokens` bounds the prompt tokens of a step (`--chunked-prefill-size`), `kv_tokens` is
     the KV cache, `can_mix` is `--enable-mixed-chunk`. At most `max_half_done` prompts are begun and
-    not finished; they keep their KV. An order is asked for `head_rows` requests.
+    not finished; they keep their KV. An order is asked for `head_rows` requests. `tokens_seen`
+    delays what clients see, and no decision.
     """
 
     kv_tokens: KvTokens
@@ -37,6 +46,7 @@ class EngineSpec(Section, frozen=True):
     can_mix: bool = False
     has_prefix_cache: bool = True
     overtaking: Overtaking = Overtaking.BETWEEN_CHUNKS
+    tokens_seen: TokensSeen = TokensSeen.AT_END
     head_rows: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 64
     output_ratio: RatioSpec = RatioSpec()
 

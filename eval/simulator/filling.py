@@ -21,11 +21,14 @@ from bana.slo.order import OrderPlan, QueueView
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """The next `tokens` of a prompt; `before` are already there."""
+    """The next `tokens` of a prompt; `before` are already there, or among the `loaded` pages that
+    come from the arena.
+    """
 
     job: Job
     tokens: int
     before: int
+    loaded: int = 0
 
     @property
     def is_last(self) -> bool:
@@ -40,6 +43,11 @@ class Filler:
         self._machine = machine
         self._lost: frozenset[int] = frozenset()
         self._passed_over: Job | None = None
+
+    def charge(self, tokens: int) -> int:
+        """What so much of one prompt takes of a step's chunk: whole pages, as SGLang counts."""
+        page = self._machine.spec.page_tokens
+        return -(-tokens // page) * page
 
     def list_candidates(self, now_s: float) -> list[Job]:
         """The prompts that could run now, best first, as far as one step can take them.
@@ -81,7 +89,7 @@ class Filler:
             self._machine.load.observe_portion(portion.tokens, lost_tokens)
             half_done += int(is_new) - int(portion.is_last)
             pages += self._count_pages(portion)
-            tokens -= portion.tokens
+            tokens -= self.charge(portion.tokens)
             portions.append(portion)
         # Only when all of them hold what is cached of them may anything be evicted.
         self._machine.kv.take(pages)
@@ -119,19 +127,23 @@ class Filler:
                 if not has_room:
                     continue
             yield job
-            tokens -= job.remaining
+            tokens -= self.charge(job.remaining)
             if tokens <= 0:
                 return
 
     def _cut(self, job: Job, tokens: int) -> Portion | None:
         """The next portion of at most `tokens`, in whole pages where it is not the last."""
-        before = job.done if job.stage is Stage.STARTED else job.matched
+        is_started = job.stage is Stage.STARTED
+        before = job.done if is_started else job.matched
+        loaded = 0 if is_started else job.loaded
         left = job.target - before
+        if job.tail is not None and before < job.meet:
+            left = job.meet - before
         if left <= tokens:
-            return Portion(job, left, before)
+            return Portion(job, left, before, loaded)
         page = self._machine.spec.page_tokens
         whole = (before + tokens) // page * page - before
-        return Portion(job, whole, before) if whole > 0 else None
+        return Portion(job, whole, before, loaded) if whole > 0 else None
 
     def _can_take(self, portion: Portion, half_done: int, pages: int) -> bool:
         """Whether a portion finds its pages beside those that are promised to others."""
@@ -144,15 +156,21 @@ class Filler:
         return needed <= kv.count_available(job)
 
     def _count_pages(self, portion: Portion) -> int:
-        return self._machine.kv.count_pages(portion.before, portion.tokens)
+        return portion.loaded + self._machine.kv.count_pages(portion.before, portion.tokens)
 
     def _start(self, job: Job) -> None:
-        """Hold what is cached of a prompt that begins; nothing of one that goes on."""
+        """Hold what is at hand of a prompt that begins; nothing of one that goes on."""
         if job.stage is Stage.STARTED:
             return
         machine = self._machine
+        seen = job.cached
         machine.kv.start(job)
+        if seen is not None and machine.restorer is not None and machine.restorer.has_met(job):
+            # What it has computed before it met the rest was no cache's.
+            job.cached = seen + job.loaded * machine.spec.page_tokens
         machine.waiting.mark_started(job)
+        if machine.restorer is not None:
+            machine.restorer.start(job)
 
 
 class _Room:
@@ -170,9 +188,9 @@ class _Room:
     def admit(self, job: Job) -> bool:
         """Whether a request finds room; if so it is counted."""
         machine, page = self._machine, self._machine.spec.page_tokens
-        job.matched = machine.kv.match_tokens(job)
+        machine.kv.rematch(job)
         # One page more, since a request's last page is rarely full.
-        needed = job.target - job.matched + machine.expect_outputs(job) + page
+        needed = job.target - job.matched + machine.expect_outputs(job) + (job.loaded + 1) * page
         available = machine.kv.count_available(job) * page - self._reserved_tokens
         if self._slots < 1 or needed > available:
             return False

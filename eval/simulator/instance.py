@@ -9,6 +9,7 @@ at its end:    portions are cached, prompts have their first token, decodes thei
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -16,6 +17,7 @@ import msgspec
 
 from bana.eval.requests import Ending
 from bana.eval.simulator.filling import Filler, Portion
+from bana.eval.simulator.holds import awaits_answer, end_holds, meet
 from bana.eval.simulator.jobs import Burst, Job, Stage
 from bana.eval.simulator.log import Entry, Happening
 from bana.eval.simulator.machine import Machine
@@ -25,6 +27,7 @@ from bana.slo.admission import ArrivalView, Verdict
 from bana.slo.clock import ManualClock
 from bana.slo.governor import StepKind, StepView
 from bana.slo.order import QueueView
+from bana.slo.pace import find_spare_s
 from bana.slo.steps import StepShape, count_attended
 
 
@@ -34,6 +37,7 @@ class Timer(IntEnum):
     ARRIVAL = 0
     CANCELLATION = 1
     STEP_END = 2
+    STORE = 3
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -60,6 +64,7 @@ class Step(msgspec.Struct, frozen=True):
 
     portions: tuple[Portion, ...]
     shape: StepShape
+    begun_s: float
     time_s: float
     do_prompts_wait: bool
 
@@ -78,6 +83,7 @@ class Instance:
         self._decodes_since_prefill = 0
         self._is_stuck = False
         self._gone: list[Job] = []
+        self._wake_s = math.inf
 
     def run(self, visits: Sequence[Visit], until_s: float) -> None:
         """Serve all visits, at most until `until_s`."""
@@ -93,13 +99,16 @@ class Instance:
                 self._meet(timer, job)
             if self._step is None:
                 self._begin_step()
+            self._await_store()
 
     def _schedule(self, at_s: float, timer: Timer, job: Job | None) -> None:
         heapq.heappush(self._heap, (at_s, self._sequence, timer, job))
         self._sequence += 1
 
     def _meet(self, timer: Timer, job: Job | None) -> None:
-        if job is None:
+        if timer is Timer.STORE:
+            self._wake_store()
+        elif job is None:
             self._end_step()
         elif timer is Timer.ARRIVAL:
             self._arrive(job)
@@ -155,22 +164,48 @@ class Instance:
                 machine.kv.drop(job, job.done)
             elif job.stage is Stage.WAITING:
                 machine.leave_queue(job)
+            machine.leave_store(job)
             if job.stage is not Stage.OVER:
                 self._end(job, Ending.CANCELLED, Happening.CANCELLED)
         self._gone.clear()
 
     def _begin_step(self) -> None:
         now_s = self._clock.now_s()
+        if end_holds(self._machine, now_s):
+            self._is_stuck = False
+        if awaits_answer(self._machine, now_s):
+            return
         plan = self._plan_step(now_s)
         if plan.is_empty:
             self._machine.load.observe_idle()
             return
         shape = self._shape_step(plan)
         time_s = self._times.estimate_step_s(shape)
+        if self._machine.restorer is not None:
+            loaded = sum(portion.loaded for portion in plan.portions)
+            time_s = max(time_s, self._machine.restorer.store.estimate_copy_s(loaded))
         do_prompts_wait = plan.has_candidates and not plan.portions
-        self._step = Step(plan.portions, shape, time_s, do_prompts_wait)
+        self._step = Step(plan.portions, shape, now_s, time_s, do_prompts_wait)
         self._schedule(now_s + time_s, Timer.STEP_END, None)
         self._note_step(plan, shape, now_s)
+
+    def _wake_store(self) -> None:
+        """What is due in the store happens; who is held looks at it between steps."""
+        self._wake_s = math.inf
+        if self._machine.restorer is not None:
+            self._machine.restorer.store.advance(self._clock.now_s())
+
+    def _await_store(self) -> None:
+        """Look again when something comes from the store, or, between steps, a hold ends."""
+        restorer = self._machine.restorer
+        if restorer is None:
+            return
+        next_s = restorer.store.next_s
+        if self._step is None:
+            next_s = min(next_s, restorer.holds.next_end_s)
+        if next_s < self._wake_s:
+            self._wake_s = next_s
+            self._schedule(next_s, Timer.STORE, None)
 
     def _shape_step(self, plan: Plan) -> StepShape:
         running = self._machine.running
@@ -202,7 +237,7 @@ class Instance:
             # Nothing new can run until something comes or goes.
             self._is_stuck = True
             return Plan((), self._take_decodes(now_s), has_candidates=False)
-        plan = machine.decider.decide_step(self._view_step(candidates))
+        plan = machine.decider.decide_step(self._view_step(candidates, now_s))
         portions: list[Portion] = []
         if plan.kind is not StepKind.DECODE:
             portions = self._fill(candidates, plan.prefill_tokens, now_s)
@@ -236,15 +271,18 @@ class Instance:
         machine.kv.take(machine.running.count_pages_needed())
         return True
 
-    def _view_step(self, candidates: Sequence[Job]) -> StepView:
+    def _view_step(self, candidates: Sequence[Job], now_s: float) -> StepView:
         machine, spec = self._machine, self._machine.spec
-        first = candidates[0]
+        first, running, model = candidates[0], machine.running, machine.predictor.belief.model
+        decodes = StepShape(decode_requests=len(running), context_tokens=running.context_tokens)
+        decode_s = model.estimate_step_s(decodes)
         return StepView(
-            model=machine.predictor.belief.model,
-            decode_requests=len(machine.running),
-            context_tokens=machine.running.context_tokens,
-            tightest_tpot_s=machine.running.find_tightest_tpot_s(),
-            prefill_tokens=sum(job.remaining for job in candidates),
+            model=model,
+            decode_requests=decodes.decode_requests,
+            context_tokens=decodes.context_tokens,
+            tightest_tpot_s=running.find_tightest_tpot_s(),
+            spare_s=find_spare_s(running.list_paces(), now_s, decode_s),
+            prefill_tokens=sum(self._filler.charge(job.remaining) for job in candidates),
             prefix_tokens=first.target - first.remaining,
             decodes_since_prefill=self._decodes_since_prefill,
             max_chunk_tokens=spec.chunk_tokens,
@@ -256,6 +294,7 @@ class Instance:
         step, now_s = self._step, self._clock.now_s()
         assert step is not None
         self._step = None
+        self._machine.showing.note_step(step.begun_s, now_s)
         self._measure(step)
         if step.shape.decode_requests:
             for job in self._machine.running.beat(now_s):
@@ -285,8 +324,13 @@ class Instance:
         machine, job = self._machine, portion.job
         job.done += portion.tokens
         machine.kv.publish(job)
+        if machine.restorer is not None:
+            machine.restorer.save(job, portion.before, now_s)
         if job.done < job.target:
-            machine.rematcher.predict(job)
+            if job.tail is not None and job.done >= job.meet:
+                meet(machine, job, now_s)
+            else:
+                machine.rematcher.predict(job)
             return
         machine.leave_queue(job)
         job.emitted += 1

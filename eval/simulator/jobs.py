@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from bana.eval.requests import Ending
+from bana.eval.simulator.store.want import Want
 from bana.slo.budget import Budget
 
 
@@ -14,10 +15,11 @@ class Stage(StrEnum):
     """Where a request is.
 
     waiting ──first chunk──▶ started ──last chunk──▶ running ──▶ over
-       ▲                        │                       │
-       └────────── retracted ───┴───────────────────────┘
+     ▲   ▲                      │                       │
+    held └──────── retracted ───┴───────────────────────┘
     """
 
+    HELD = "held"
     WAITING = "waiting"
     STARTED = "started"
     RUNNING = "running"
@@ -39,7 +41,9 @@ class Job:
     """One request, changed as it is served. Lengths in tokens.
 
     `target` is what must be computed before the next token: the prompt, and after a retraction the
-    tokens that came as well. `done` of it is in the KV cache. `doubt` is the factor by which
+    tokens that came as well. `done` of it is in the KV cache. Of one that is not begun `matched` is
+    at hand, the last `loaded` pages of that in the arena for its `want`. One that is computed up to
+    `meet` tokens meanwhile has its end fetched for its `tail`. `doubt` is the factor by which
     predictions about this request are wrong.
     """
 
@@ -55,14 +59,18 @@ class Job:
         "ending",
         "index",
         "is_open_ended",
+        "loaded",
         "locked",
         "matched",
+        "meet",
         "output",
         "path",
         "prompt",
         "stage",
+        "tail",
         "target",
         "tree_pages",
+        "want",
     )
 
     def __init__(self, index: int, budget: Budget, prompt: int, output: int) -> None:
@@ -78,6 +86,10 @@ class Job:
         self.target = prompt
         self.done = 0
         self.matched = 0
+        self.loaded = 0
+        self.want: Want | None = None
+        self.tail: Want | None = None
+        self.meet = 0
         self.cached: int | None = None
         self.emitted = 0
         self.bursts: list[Burst] = []
@@ -89,7 +101,7 @@ class Job:
 
     @property
     def remaining(self) -> int:
-        """Prompt tokens still to compute, those that are cached now left out."""
+        """Prompt tokens still to compute, those that are at hand now left out."""
         return self.target - max(self.done, self.matched)
 
     @property

@@ -2,8 +2,8 @@
 
     capacity │ in the prefix cache: locked │ evictable │ private to a request │ free │
 
-A request computes into private pages. Whole pages of its prompt then enter the prefix cache, where
-others find them; a page that somebody else computed meanwhile is freed.
+A request computes, or loads, into private pages. Whole pages of its prompt then enter the prefix
+cache, where others find them; a page that somebody else computed meanwhile is freed.
 """
 
 from __future__ import annotations
@@ -38,19 +38,28 @@ class KvPool:
         """Pages that hold nothing that is in use."""
         return self.free_pages + self._cache.evictable_pages
 
-    def match_tokens(self, job: Job) -> int:
-        """How much of a request is cached now; its last token is always computed."""
-        pages = self._cache.match(job.path)
-        return min(pages, (job.target - 1) // self.page_tokens) * self.page_tokens
+    def rematch(self, job: Job) -> None:
+        """Find how much of a request is at hand now; its last token is always computed."""
+        most = (job.target - 1) // self.page_tokens
+        cached = min(self._cache.match(job.path), most)
+        at_hand = cached
+        if job.want is not None and cached >= job.want.first:
+            at_hand = max(cached, min(job.want.first + job.want.arrived, most))
+        job.matched = at_hand * self.page_tokens
+        job.loaded = at_hand - cached
 
     def count_available(self, job: Job) -> int:
         """Pages that this request could take beside its cached prefix."""
         return self.available_pages - self._cache.count_unlocked(job.path)
 
     def start(self, job: Job) -> None:
-        """Lock what is cached of a request; it is done."""
-        job.done = job.cached = self.match_tokens(job)
-        job.tree_pages = job.done // self.page_tokens
+        """Lock what is cached of a request; all that is at hand is done.
+
+        What comes from the arena is to be taken with the pages of its first portion.
+        """
+        self.rematch(job)
+        job.done = job.cached = job.matched
+        job.tree_pages = job.done // self.page_tokens - job.loaded
         self._lock(job, job.tree_pages)
 
     def count_pages(self, before: int, tokens: int) -> int:

@@ -23,6 +23,8 @@ class Happening(IntEnum):
     RETRACTED = 7
     CANCELLED = 8
     FAILED = 9
+    HELD = 10
+    RESUMED = 11
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

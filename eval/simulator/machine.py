@@ -14,6 +14,8 @@ from bana.eval.simulator.predicting import Predictor
 from bana.eval.simulator.ratio import OutputRatio
 from bana.eval.simulator.rematching import Rematcher
 from bana.eval.simulator.running import RunningBatch
+from bana.eval.simulator.showing import Showing
+from bana.eval.simulator.store.restoring import Restorer
 from bana.eval.simulator.waiting import WaitingTable
 
 
@@ -32,11 +34,17 @@ class Machine:
     running: RunningBatch
     rematcher: Rematcher
     ratio: OutputRatio
+    showing: Showing
+    restorer: Restorer | None = None
 
     @property
     def slots(self) -> int:
         """How many requests hold a place in the batch."""
         return len(self.running) + self.waiting.started
+
+    def count_delayed(self) -> int:
+        """How many requests wait for this engine; whose prompt was cut last is in no queue."""
+        return max(0, len(self.waiting) - (self.waiting.started > 0))
 
     def reserve_tokens(self) -> float:
         """Tokens that the requests in the batch are expected to need beyond what they hold."""
@@ -54,10 +62,21 @@ class Machine:
         self.log.add(Entry(kind, at_s, job.index))
 
     def queue(self, job: Job) -> None:
-        """A request waits, for the first time or again."""
+        """A request waits, for the first time or again, and asks the store if there is one."""
+        self.resume(job)
+        if self.restorer is not None and self.decider.does_fetch:
+            self.restorer.expect(job)
+
+    def resume(self, job: Job) -> None:
+        """A request may run."""
         job.stage = Stage.WAITING
         self.waiting.add(job, 0.0)
         self.rematcher.watch(job)
+
+    def leave_store(self, job: Job) -> None:
+        """A request wants nothing of the store any more."""
+        if self.restorer is not None:
+            self.restorer.leave(job)
 
     def leave_queue(self, job: Job) -> None:
         """A request waits no longer."""

@@ -119,7 +119,7 @@ class NaiveEngine:
             if not one.is_cut:
                 one.kv = begin
             portions.append((one, tokens))
-            left -= tokens
+            left -= self._pages(tokens) * self._page
         return portions
 
     def _admits(self, one: Naive, begin: int, portions: list[tuple[Naive, int]]) -> bool:

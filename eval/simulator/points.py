@@ -37,12 +37,13 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What came of a point."""
+    """What came of a point; with a store, where prompt tokens came from."""
 
     point: Point
     summary: Summary
     event_hash: str
     events: int
+    sources: Mapping[str, int] = {}
 
     @property
     def load_point(self) -> LoadPoint:
@@ -84,7 +85,8 @@ class PointRunner:
         run = simulate(workload, self._plan(point.segment, setup), setup, sink=sink)
         about = tell_about(workload, f"simulated {point.policy}")
         load = run.load if detail is Detail.TOKENS else _drop_tokens(run.load)
-        return Measured(point, summarise(load, about), run.event_hash, run.events)
+        summary = summarise(load, about)
+        return Measured(point, summary, run.event_hash, run.events, run.sources)
 
     def _set_up(self, policy: PolicySpec, point: Point) -> Setup:
         scene = self._scene
@@ -96,6 +98,7 @@ class PointRunner:
             doubt=scene.belief,
             seed=point.segment.seed,
             drain_s=scene.drain_s,
+            store=scene.store,
         )
 
     def _offer(self, point: Point) -> Workload:

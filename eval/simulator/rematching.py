@@ -1,6 +1,7 @@
-"""How much of each waiting prompt is cached now, looked up again only where that may have changed.
+"""How much of each waiting prompt is at hand now, looked up again only where that may have changed.
 
 a node's pages come or go ──▶ those who wait with it on their path ──▶ matched, predicted anew
+pages come from the store ──▶ whose they are ───────────────────────┘
 """
 
 from __future__ import annotations
@@ -60,13 +61,19 @@ class Rematcher:
         for node in self._changed.list_shared(job.path):
             self._watchers.get(node, {}).pop(job.index, None)
 
+    def mark(self, index: int) -> None:
+        """More of a request is at hand, if it waits."""
+        job = self._waiting.find(index)
+        if job is not None:
+            self._stale[index] = job
+
     def refresh(self) -> None:
         """Match and predict all whose cached prefix may be another one."""
         for node in self._changed.take():
             self._stale.update(self._watchers.get(node, {}))
         for job in self._stale.values():
             if job.stage is Stage.WAITING:
-                job.matched = self._kv.match_tokens(job)
+                self._kv.rematch(job)
                 self._waiting.predict(job, self._predictor.predict_service_s(job))
         self._stale.clear()
 

@@ -19,6 +19,7 @@ from bana.slo.decisions import (
     LogLine,
     OrderRecord,
     PolicyChoice,
+    RestoreRecord,
     decode_line,
     restore_queue,
     seed_decision,
@@ -27,6 +28,7 @@ from bana.slo.errors import ConfigError
 from bana.slo.governor import GOVERNORS
 from bana.slo.order import ORDERS
 from bana.slo.registry import PolicyRegistry
+from bana.slo.restore import RESTORES
 
 P = TypeVar("P")
 MAX_SHOWN = 5
@@ -81,6 +83,7 @@ class _Again:
         self._order = _create(ORDERS, header.order)
         self._governor = _create(GOVERNORS, header.governor)
         self._admission = _create(ADMISSION, header.admission)
+        self._restore = _create(RESTORES, header.restore)
 
     def decide(self, decision: Decision) -> msgspec.Struct:
         match decision:
@@ -94,6 +97,10 @@ class _Again:
             case AdmissionRecord():
                 admission = _require(self._admission, "admission")
                 return admission.decide_admission(decision.view, decision.at_s)
+            case RestoreRecord():
+                seed_decision(self._rng, self._seed, decision.number)
+                restore = _require(self._restore, "restore")
+                return restore.decide_restore(decision.view, decision.at_s, self._rng)
 
 
 def _create(registry: PolicyRegistry[P], choice: PolicyChoice | None) -> P | None:

@@ -7,8 +7,10 @@ which beats it needs another page. A beat costs O(1) and O(log) for each request
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from bana.eval.simulator.jobs import Burst, Job, Stage
+from bana.slo.pace import Pace
 
 
 class RunningBatch:
@@ -84,6 +86,13 @@ class RunningBatch:
         while self._limits_s and self._limits_s[0][1] not in self.jobs:
             heapq.heappop(self._limits_s)
         return self._limits_s[0][0] if self._limits_s else None
+
+    def list_paces(self) -> Iterator[Pace]:
+        """Each decoding request's progress against its TPOT limit. O(requests)."""
+        for job in self.jobs.values():
+            out_tokens = self.count_emitted(job)
+            left_tokens = self._end_of[job.index] - len(self.beats_s)
+            yield Pace(job.bursts[0].at_s, job.budget.tpot_s, out_tokens, left_tokens)
 
     def _reserve(self, job: Job, sign: int) -> None:
         if job.is_open_ended:

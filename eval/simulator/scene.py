@@ -38,6 +38,11 @@ def check_scene(scene: SceneSpec) -> None:
     check_consistency(scene.workload)
     for name, policy in scene.policies.items():
         change_engine(scene.engine, policy, name)
+        if policy.restore is not None and scene.store is None:
+            raise ConfigError(
+                f"scene policies.{name}.restore: the scene has no store to restore from; add a "
+                "[store], or leave restore out"
+            )
     if scene.offsets_s and scene.workload.trace is None:
         raise ConfigError(
             "scene offsets_s: only a trace has segments at offsets; give several seeds instead"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 import msgspec
@@ -15,19 +16,24 @@ from bana.eval.simulator.kv import KvPool
 from bana.eval.simulator.load import LoadMeter
 from bana.eval.simulator.log import EventLog
 from bana.eval.simulator.machine import Machine
-from bana.eval.simulator.observing import observe
+from bana.eval.simulator.observing import ClientView, observe
 from bana.eval.simulator.predicting import Belief, DoubtSpec, FixedBelief, Predictor, draw_doubt
 from bana.eval.simulator.prefixes import PrefixPlan
 from bana.eval.simulator.ratio import OutputRatio
 from bana.eval.simulator.rematching import ChangedNodes, Rematcher
 from bana.eval.simulator.running import RunningBatch
 from bana.eval.simulator.service import StepTimes
+from bana.eval.simulator.showing import Showing
+from bana.eval.simulator.store.restoring import Restorer
+from bana.eval.simulator.store.spec import StoreSpec
+from bana.eval.simulator.store.store import Store
 from bana.eval.simulator.waiting import WaitingTable
 from bana.slo.budget import Budget
 from bana.slo.clock import ManualClock
 from bana.slo.errors import ConfigError
 from bana.slo.estimate import StepEstimator
-from bana.slo.steps import StepModel, StepShape, count_attended
+from bana.slo.fetching import ComputeView
+from bana.slo.steps import EnginePrices, StepModel, StepShape, count_attended
 
 # What a request counts as promised that was promised nothing: late in every order.
 NO_LIMIT_S = 3600.0
@@ -35,7 +41,9 @@ NO_LIMIT_S = 3600.0
 
 class Setup(msgspec.Struct, frozen=True):
     """The instance that a workload meets. `times` are the truth, `model` is what is believed: None
-    where the engine begins with nothing and learns from its steps."""
+    where the engine begins with nothing and learns from its steps. Its `store` is used where there
+    is a restore policy.
+    """
 
     engine: EngineSpec
     policies: Policies
@@ -44,14 +52,18 @@ class Setup(msgspec.Struct, frozen=True):
     doubt: DoubtSpec = DoubtSpec()
     seed: int = 0
     drain_s: float = 300.0
+    store: StoreSpec | None = None
 
 
 class SimRun(msgspec.Struct, frozen=True):
-    """What clients saw, and the digest of everything that happened."""
+    """What clients saw, and the digest of everything that happened. With a store `sources` counts
+    the prompt tokens of those that were begun by where they came from.
+    """
 
     load: LoadRun
     event_hash: str
     events: int
+    sources: Mapping[str, int] = {}
 
 
 def simulate(
@@ -72,9 +84,9 @@ def simulate(
     machine = _build_machine(prefixes, setup, log, sink)
     clock = ManualClock()
     Instance(machine, setup.times, clock).run(visits, until_s)
-    beats_s = machine.running.beats_s
+    view = ClientView(machine.running.beats_s, machine.showing, until_s)
     seen = [
-        observe(offered, visit.job, beats_s, until_s)
+        observe(offered, visit.job, view)
         for offered, visit in zip(workload.requests, visits, strict=True)
     ]
     run = LoadRun(
@@ -85,7 +97,8 @@ def simulate(
         duration_s=clock.now_s(),
         validity=Validity(True),
     )
-    return SimRun(run, log.hash(), log.entries)
+    sources = {} if machine.restorer is None else machine.restorer.sources
+    return SimRun(run, log.hash(), log.entries, sources)
 
 
 def _build_machine(
@@ -96,7 +109,7 @@ def _build_machine(
     waiting = WaitingTable()
     belief = _begin_belief(setup)
     predictor = Predictor(belief, setup.engine.chunk_tokens)
-    return Machine(
+    machine = Machine(
         spec=setup.engine,
         decider=Decider(setup.policies, setup.seed, sink),
         predictor=predictor,
@@ -107,6 +120,29 @@ def _build_machine(
         running=RunningBatch(setup.engine.page_tokens),
         rematcher=Rematcher(kv, waiting, predictor, changed),
         ratio=OutputRatio(setup.engine.output_ratio),
+        showing=Showing(setup.engine.tokens_seen),
+    )
+    if setup.policies.restore is not None:
+        machine.restorer = _open_store(machine, prefixes, setup)
+    return machine
+
+
+def _open_store(machine: Machine, prefixes: PrefixPlan, setup: Setup) -> Restorer:
+    spec = setup.store
+    if spec is None:
+        raise ConfigError("a restore policy needs a store to restore from; give the setup one")
+
+    def find_compute() -> ComputeView:
+        model, inflation = machine.predictor.belief.model, machine.load.load().inflation
+        prices = EnginePrices(model, setup.engine.chunk_tokens, inflation)
+        return ComputeView(prices, machine.count_delayed(), can_meet=True)
+
+    return Restorer(
+        Store(prefixes, spec, setup.seed, machine.rematcher.mark),
+        ("arena", *spec.tiers),
+        setup.engine.page_tokens,
+        machine.decider.decide_restore,
+        find_compute,
     )
 
 

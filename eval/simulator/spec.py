@@ -12,6 +12,7 @@ from bana.eval.live.spec import MAX_RATES, MAX_SEEDS, PAPER_LIMITS, Rate, Search
 from bana.eval.requests import DEFAULT_CLASS
 from bana.eval.simulator.engine_spec import EngineSpec
 from bana.eval.simulator.predicting import DoubtSpec
+from bana.eval.simulator.store.spec import StoreSpec
 from bana.eval.workload.spec import Seconds, Section, SomeSeconds, Text, WorkloadSpec
 from bana.slo.decisions import PolicyChoice
 from bana.slo.limits import ClassName
@@ -59,6 +60,7 @@ class BeliefSpec(DoubtSpec, frozen=True):
 class PolicySpec(Section, frozen=True):
     """One row of the table: who decides, on an engine changed by `engine`.
 
+    A row without `restore` has no store, and its prefix cache alone.
     Rows of one `tuned_as` are one system with several settings, of which the best counts.
     `is_baseline` rows are those that the others are compared with.
     """
@@ -66,6 +68,7 @@ class PolicySpec(Section, frozen=True):
     order: PolicyChoice = PolicyChoice("budget")
     governor: PolicyChoice = PolicyChoice("tpot")
     admission: PolicyChoice | None = None
+    restore: PolicyChoice | None = None
     engine: Mapping[str, Any] = {}
     tuned_as: str = ""
     is_baseline: bool = False
@@ -94,6 +97,7 @@ class SceneSpec(Section, frozen=True):
     workload: WorkloadSpec
     engine: EngineSpec
     policies: Annotated[Mapping[ClassName, PolicySpec], msgspec.Meta(min_length=1)]
+    store: StoreSpec | None = None
     service: ServiceSpec = KernelTimes()
     overhead_ms: NotNegative = 0.0
     belief: BeliefSpec = BeliefSpec()

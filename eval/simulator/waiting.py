@@ -43,6 +43,11 @@ class WaitingTable:
         """The request of a row."""
         return self._jobs[row]
 
+    def find(self, index: int) -> Job | None:
+        """The request of that number, None where it has no row."""
+        row = self._rows.get(index)
+        return None if row is None else self._jobs[row]
+
     def row_of(self, job: Job) -> int:
         """The row of a request."""
         return self._rows[job.index]

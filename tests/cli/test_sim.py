@@ -59,7 +59,9 @@ def test_decisions_are_written_and_replayed(tmp_path: Path) -> None:
 
 def test_ctrl_c_writes_what_was_measured(tmp_path: Path) -> None:
     rates = "grid.rates_rps=" + str([4 + 0.01 * n for n in range(90)])
-    argv = [*BANA, "sim", STEADY, "--set", rates, "--json", "part.json"]
+    # Long enough not to be over before the signal comes, on however busy a machine.
+    longer = "workload.arrivals.duration_s=2000"
+    argv = [*BANA, "sim", STEADY, "--set", rates, "--set", longer, "--json", "part.json"]
     process = subprocess.Popen(
         argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -16,9 +16,11 @@ from bana.eval.simulator.log import KeptLog
 from bana.eval.simulator.prefixes import PrefixPlan, plan_nothing, plan_prefixes
 from bana.eval.simulator.service import StepTimes
 from bana.eval.simulator.simulate import Setup, SimRun, simulate
+from bana.eval.simulator.store.spec import StoreSpec
 from bana.slo.admission import ADMISSION
 from bana.slo.governor import GOVERNORS
 from bana.slo.order import ORDERS
+from bana.slo.restore import RESTORES
 from bana.slo.steps import StepModel
 
 # Round numbers, so that what a request takes can be summed by hand: 10 ms a step and 1 ms a prompt
@@ -92,6 +94,8 @@ class Server:
     order: str = "fcfs"
     governor: str = "prefill_first"
     admission: str | None = None
+    restore: str | None = None
+    store: StoreSpec | None = None
     options: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
     times: StepTimes = ROUND_TIMES
     model: StepModel | None = ROUND_TIMES
@@ -110,10 +114,14 @@ class Server:
         admission = None
         if self.admission is not None:
             admission = ADMISSION.create(self.admission, self.options.get("admission"))
+        restore = None
+        if self.restore is not None:
+            restore = RESTORES.create(self.restore, self.options.get("restore"))
         return Policies(
             ORDERS.create(self.order, self.options.get("order")),
             GOVERNORS.create(self.governor, self.options.get("governor")),
             admission,
+            restore,
         )
 
     def serve(self, asks: Sequence[Ask], sink: DecisionSink | None = None) -> Served:
@@ -126,6 +134,7 @@ class Server:
             model=self.model,
             seed=self.seed,
             drain_s=self.drain_s,
+            store=self.store,
         )
         return Served(simulate(workload, plan, setup, log, sink), log)
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from bana.eval.requests import Ending, Limits, Observed
 from bana.eval.simulator.engine_spec import EngineSpec, Overtaking
 from bana.eval.simulator.log import Entry, Happening
+from bana.eval.simulator.store.spec import StoreSpec, TierSpec, Weather, Writes
 from bana.slo.governor import GOVERNORS
 from bana.slo.order import ORDERS
+from bana.slo.restore import RESTORES
 
 Make = Callable[..., Any]
 
@@ -109,6 +111,66 @@ def check_bounds(steps: list[Entry], engine: EngineSpec) -> None:
     assert all(0 <= e.available_pages <= engine.kv_pages for e in steps)
     [*_, last] = [e for e in steps if e.at_s >= LAST_S]
     assert last.available_pages == engine.kv_pages - -(-20 // engine.page_tokens)
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> StoreSpec:
+    speeds = draw(st.lists(st.floats(1e2, 1e7), max_size=2))
+    tiers = {
+        f"tier{number}": TierSpec(
+            bytes_per_s=speed,
+            latency_ms=draw(st.sampled_from([0.0, 3.0])),
+            jitter=draw(st.sampled_from([0.0, 0.5])),
+            capacity_pages=draw(st.none() | st.integers(1, 12)),
+        )
+        for number, speed in enumerate(speeds)
+    }
+    return StoreSpec(
+        tiers=tiers,
+        token_bytes=draw(st.sampled_from([1, 100])),
+        arena_pages=draw(st.none() | st.integers(1, 12)),
+        lot_pages=draw(st.integers(1, 4)),
+        answer_ms=draw(st.sampled_from([0.0, 1.0])),
+        patience_ms=draw(st.sampled_from([0.0, 2.0])),
+        copy_page_ms=draw(st.sampled_from([0.0, 1.0])),
+        write_delay_ms=draw(st.sampled_from([0.0, 50.0])),
+        writes=draw(st.sampled_from(Writes)),
+        weather=draw(st.sampled_from(Weather)),
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    ASKS,
+    engines(),
+    stores(),
+    st.sampled_from([*((name, {}) for name in RESTORES.names()), ("planned", {"meet": True})]),
+    st.sampled_from(ORDERS.names()),
+)
+def test_a_store_loses_nobody_and_every_prompt_token_has_one_source(
+    server: Any,
+    ask: Make,
+    asks: list[dict[str, Any]],
+    engine: EngineSpec,
+    store: StoreSpec,
+    restore: tuple[str, dict[str, object]],
+    order: str,
+) -> None:
+    made = [ask(**{**one, "shared": min(one["shared"], one["prompt"])}) for one in asks]
+    made.append(ask(due_s=LAST_S, prompt=20, output=1))
+    policy, options = restore
+    ready = server.but(
+        engine=engine, store=store, restore=policy, options={"restore": options}, order=order
+    )
+    served = ready.serve(made)
+    check_endings(served.observed, served.log.kept)
+    check_bounds([e for e in served.log.kept if e.kind is Happening.STEP], engine)
+    sources = served.run.sources
+    assert all(tokens >= 0 for tokens in sources.values())
+    assert sum(sources.values()) <= sum(one.prompt for one in made)
+    if all(one.ending is Ending.FINISHED for one in served.observed):
+        assert sum(sources.values()) == sum(one.prompt for one in made)
+    assert ready.serve(made).run.event_hash == served.run.event_hash
 
 
 @pytest.mark.parametrize("order", ORDERS.names())

@@ -93,3 +93,13 @@ def test_with_scarce_kv_and_retraction(
         build_engine(page, chunk, 6, kv_tokens), has_prefix_cache=False
     )
     compare(server, made, offer_asks(made), engine, steps)
+
+
+def test_a_chunk_is_charged_in_whole_pages(server: Any, ask: Make, offer_asks: Make) -> None:
+    """As SGLang's PrefillAdder counts: beside one token of a page of three, three of six fit."""
+    made = [ask(due_s=0.0, prompt=n, output=1, shared=0, is_open_ended=False) for n in (1, 6, 1)]
+    engine = build_engine(3, 2, 3, 1_000_000)
+    compare(server, made, offer_asks(made), engine, Steps.PROMPTS_FIRST)
+    ready = server.but(times=TIMES, model=TIMES, governor="prefill_first", engine=engine)
+    first, _, third = [seen.event_times_s[0] for seen in ready.serve(made).observed]
+    assert third > first

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bana.eval.simulator.hardware import build_hardware
-from bana.eval.simulator.points import Point, choose_single
+from bana.eval.simulator.points import Point, PointRunner, choose_single
 from bana.eval.simulator.scene import read_scene
 from bana.eval.simulator.spec import Segment, list_segments
 from bana.slo.errors import ConfigError
@@ -106,3 +106,22 @@ def test_step_times_that_are_not_there_are_one_line(
         build_hardware(scene)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_restore_policy_needs_a_store() -> None:
+    said = refuse("policies.budget.restore.name=planned")
+    assert "policies.budget.restore" in said
+    assert "add a [store]" in said
+    store = ["store.token_bytes=100", "store.tiers.disk.bytes_per_s=1e6"]
+    scene = read_scene(SCENE, [*store, "policies.budget.restore.name=planned"])
+    assert scene.policies["fcfs"].restore is None
+    assert "store.tiers.disk.speed" in refuse(*store, "store.tiers.disk.speed=2")
+
+
+def test_a_store_that_nobody_restores_from_changes_nothing() -> None:
+    store = ["store.token_bytes=100", "store.tiers.disk.bytes_per_s=1e6"]
+    alone, beside = read_scene(SCENE, (), ["fcfs"]), read_scene(SCENE, store, ["fcfs"])
+    point = choose_single(alone)
+    runs = [PointRunner(s, build_hardware(s)).measure(point) for s in (alone, beside)]
+    assert runs[0].event_hash == runs[1].event_hash
+    assert runs[1].sources == {}
