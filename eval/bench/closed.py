@@ -26,7 +26,10 @@ class ClosedLoad(msgspec.Struct, frozen=True):
 
 
 class ClosedResult(msgspec.Struct, frozen=True):
-    """All exchanges in the order in which they ended, from first send to last byte."""
+    """All exchanges in the order of their bodies, which is that of sending.
+
+    `wall_s` is from the first send to the last byte.
+    """
 
     exchanges: list[CountedExchange]
     wall_s: float
@@ -40,12 +43,14 @@ def run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
 async def _run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
     loop = asyncio.get_running_loop()
     requests = [encode_post(target, load.path, body) for body in load.bodies]
+    sent: list[CountedExchange] = []
     over: list[CountedExchange] = []
     all_over = asyncio.Event()
 
     def send_next() -> None:
-        if requests:
-            pool.send(requests.pop(), CountedExchange(loop.time()))
+        if len(sent) < len(requests):
+            sent.append(CountedExchange(loop.time()))
+            pool.send(requests[len(sent) - 1], sent[-1])
 
     def note_end(exchange: CountedExchange) -> None:
         over.append(exchange)
@@ -64,7 +69,7 @@ async def _run_closed(target: Target, load: ClosedLoad) -> ClosedResult:
     finally:
         requests.clear()
         await pool.close()
-    return ClosedResult(over[: len(load.bodies)], wall_s)
+    return ClosedResult(sent, wall_s)
 
 
 async def _wait(all_over: asyncio.Event, timeout_s: float, over: Sequence[CountedExchange]) -> None:

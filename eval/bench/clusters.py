@@ -18,12 +18,14 @@ import msgspec
 from bana.eval.bench.children import Child, ChildPlan, bana_command, running
 from bana.eval.bench.errors import BenchError
 from bana.eval.client.target import Target
-from bana.slo.wire import EngineProof, SchedulingReport
+from bana.radix_global.admin_messages import StoreReport
+from bana.slo.wire import EngineProof, LinkReport, SchedulingReport
 
 HTTP_TIMEOUT_S = 30.0
 PROOF_TIMEOUT_S = 30.0
 # Answered within the client's own patience.
 FLUSH_PATH = f"/flush_cache?timeout={HTTP_TIMEOUT_S / 2:g}"
+INFO_PATH = "/server_info"
 FRONT_DOOR = "front-door"
 STOCK_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 NO_ENV: Mapping[str, str] = {}
@@ -64,14 +66,31 @@ class InstanceEntry(msgspec.Struct, frozen=True):
     """What of an instance in `/bana/status` matters here."""
 
     name: str
+    silent_s: float | None = None
     proof: EngineProof | None = None
     scheduling: SchedulingReport | None = None
+    link: LinkReport | None = None
+
+
+class StoreEntry(msgspec.Struct, frozen=True):
+    """What the store's daemon said of itself, `silent_s` ago."""
+
+    silent_s: float
+    report: StoreReport
+
+
+class HandoffEntry(msgspec.Struct, frozen=True):
+    """How many prompts were given to another instance."""
+
+    sent: int
 
 
 class StatusEntry(msgspec.Struct, frozen=True):
     """What of `/bana/status` matters here."""
 
     instances: tuple[InstanceEntry, ...]
+    store: StoreEntry | None = None
+    handoff: HandoffEntry | None = None
 
 
 class Cluster:
@@ -93,6 +112,11 @@ class Cluster:
     def instances(self) -> list[Target]:
         """Its instances, addressed directly with the run's secret."""
         return [Target(entry.url, entry.secret) for entry in self._front_door_spec.upstreams]
+
+    @property
+    def decision_log(self) -> Path:
+        """The decisions of its first instance, where `scheduling.decision_log_bytes` is set."""
+        return self._run_dir / f"decisions-{self._front_door_spec.upstreams[0].name}.jsonl"
 
     def read_state(self) -> ClusterState:
         """What its launcher last wrote."""

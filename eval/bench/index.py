@@ -1,6 +1,7 @@
 """What the prefix index carries at a given size, and what a page in it weighs.
 
-    python -m bana.eval.bench.index --json index.json [--pages 10000000] [--seed 0]
+    python -m bana.eval.bench.index --json index.json [--pages 10000000] [--windows 5]
+        [--window-s 10] [--seed 0]
 
 Requests of 64 pages: 16 of a system prompt, 16 of a document, 32 of their own. Each is matched,
 inserted in the arena and on two tiers, matched, leased and released as by a second instance; then
@@ -60,6 +61,25 @@ class IndexSettings(msgspec.Struct, frozen=True):
     def request_pages(self) -> int:
         """Pages of one request."""
         return 2 * self.shared_pages + self.own_pages
+
+
+class FigureKind(msgspec.Struct, frozen=True):
+    """What a figure counts, and what it should reach."""
+
+    unit: str
+    aim: Aim | None
+
+
+def list_figures(pages: int) -> dict[str, FigureKind]:
+    """Operations, calls and bytes of an index of this size, by name; aims are for AIMED_PAGES."""
+    size = f"{pages // 1_000_000}m" if pages % 1_000_000 == 0 else f"{pages / 1_000:g}k"
+    is_aimed = pages == AIMED_PAGES
+    ops_aim, bytes_aim = (OPS_AIM, BYTES_AIM) if is_aimed else (None, None)
+    return {
+        f"index_ops_per_s_{size}": FigureKind("operations/s", ops_aim),
+        f"index_calls_per_s_{size}": FigureKind("calls/s", None),
+        "index_bytes_per_page" + ("" if is_aimed else f"_{size}"): FigureKind("bytes", bytes_aim),
+    }
 
 
 class Requests:
@@ -184,13 +204,13 @@ def _judge(
 ) -> dict[str, Figure]:
     operations = [meter.operations.total() / meter.wall_s for meter in meters]
     calls = [meter.calls.total() / meter.wall_s for meter in meters]
-    is_aimed = settings.pages == AIMED_PAGES
-    ops_aim, bytes_aim = (OPS_AIM, BYTES_AIM) if is_aimed else (None, None)
-    suffix = "_10m" if is_aimed else ""
+    kinds = list_figures(settings.pages)
+    ops_name, calls_name, bytes_name = kinds
+    ops, weight = kinds[ops_name], kinds[bytes_name]
     return {
-        f"index_ops_per_s{suffix}": figure_level(operations, seed, "operations/s", ops_aim),
-        f"index_calls_per_s{suffix}": figure_level(calls, seed, "calls/s"),
-        "index_bytes_per_page": figure_range(weights, "bytes", bytes_aim),
+        ops_name: figure_level(operations, seed, ops.unit, ops.aim),
+        calls_name: figure_level(calls, seed, kinds[calls_name].unit),
+        bytes_name: figure_range(weights, weight.unit, weight.aim),
     }
 
 
@@ -208,9 +228,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bana.eval.bench.index")
     parser.add_argument("--json", type=Path, required=True, help="where the report is written")
     parser.add_argument("--pages", type=int, default=AIMED_PAGES)
+    parser.add_argument("--windows", type=int, default=5, help="in which it is measured")
+    parser.add_argument("--window-s", type=float, default=10.0, help="seconds of each")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    settings = IndexSettings(pages=given.pages)
+    settings = IndexSettings(given.pages, windows=given.windows, window_s=given.window_s)
     measured = measure_index(settings, given.seed)
     described = msgspec.to_builtins(settings) | {"tiers": len(TIERS), "call_us": measured.call_us}
     report = BenchReport(

@@ -32,6 +32,7 @@ from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Bench, Session
 from bana.eval.bench.overhead_round import GENERATE, draw_bodies, summarise_round
 from bana.eval.bench.overhead_settings import (
+    NEUTRAL,
     SCALES,
     OverheadSettings,
     describe_overhead_settings,
@@ -128,8 +129,10 @@ def _take_start(session: Session, settings: OverheadSettings, start: int) -> Tak
         neutral = take("bana and stock", (Side.BANA, Side.STOCK), settings.pairs)
         again = (Side.STOCK, Side.STOCK_AGAIN)
         control = take("stock and stock", again, settings.control_pairs)
-        if settings.policies and not servers.bana.read_counts().get("passes"):
-            raise BenchError(f"bana decided no pass, though it runs {', '.join(settings.policies)}")
+        does_decide = bool(servers.bana.read_counts().get("passes"))
+        if does_decide is (settings.policies == NEUTRAL):
+            told = ", ".join(settings.policies)
+            raise BenchError(f"bana decided {'passes' if does_decide else 'no pass'} under {told}")
         servers.move_front_door(servers.placement.server)
         shared = take("shared cores", (Side.BANA, Side.STOCK), settings.shared_pairs)
     return TakenPairs(neutral, control, shared)

@@ -9,13 +9,16 @@ import msgspec
 from bana.eval.bench.harness import Scale
 from bana.eval.bench.placement import plan_engine_placement
 
+# bana's scheduler class, with every question left to SGLang.
+NEUTRAL = ("scheduling.order=stock", "scheduling.governor=stock")
+
 
 class OverheadSettings(msgspec.Struct, frozen=True):
     """One scale: a round is `requests` requests, `concurrency` of them out at a time.
 
     Both servers are started `starts` times, and each start gives the pairs named here: two
     equal servers of one start were seen to differ by some 3 % for as long as they lived.
-    `policies` are settings of bana's side; without any it is neutral.
+    `policies` are settings of bana's side.
     """
 
     starts: int
@@ -27,7 +30,7 @@ class OverheadSettings(msgspec.Struct, frozen=True):
     prompt_tokens: int = 128
     output_tokens: int = 64
     model: str = "smollm2"
-    policies: tuple[str, ...] = ()
+    policies: tuple[str, ...] = NEUTRAL
     first_token_id: int = 1_000
     last_token_id: int = 40_000
     round_timeout_s: float = 600.0

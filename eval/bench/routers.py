@@ -6,7 +6,7 @@ import contextlib
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -85,15 +85,25 @@ def _start_bana(stage: Stage) -> Iterator[tuple[Child, Target]]:
 
 @contextlib.contextmanager
 def _start_sglang_router(stage: Stage) -> Iterator[tuple[Child, Target]]:
-    target = Target(f"http://127.0.0.1:{take_free_port()}")
+    words = ("--policy", stage.sglang_router_policy)
+    with sglang_router(words, stage.upstreams, stage.placement.server, stage.folder) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def sglang_router(
+    words: Sequence[str], upstreams: Sequence[Target], cores: frozenset[int], folder: Path
+) -> Iterator[tuple[Child, Target]]:
+    """SGLang's own router with these flags before `upstreams`, which have one key or none."""
+    key = upstreams[0].key
+    target = Target(f"http://127.0.0.1:{take_free_port()}", key)
     command = [sys.executable, "-m", "sglang_router.launch_router", "--host", target.host]
     command += ["--port", str(target.port), "--prometheus-port", str(take_free_port())]
     # A line per request costs it a third of its rate: the baseline runs without them.
-    command += ["--policy", stage.sglang_router_policy, "--log-level", "warn"]
-    command += ["--worker-startup-check-interval", "1"]
-    command += ["--worker-urls", *(upstream.url for upstream in stage.upstreams)]
-    log = stage.folder / "sglang_router.log"
-    plan = ChildPlan("sglang-router", command, stage.placement.server, log)
+    command += [*words, "--log-level", "warn", "--worker-startup-check-interval", "1"]
+    command += ["--api-key", key] if key else []
+    command += ["--worker-urls", *(upstream.url for upstream in upstreams)]
+    plan = ChildPlan("sglang-router", command, cores, folder / "sglang_router.log")
     with running(plan) as child:
         child.wait_until(lambda: _answers(target), START_TIMEOUT_S)
         yield child, target

@@ -6,7 +6,6 @@ throughput  rounds of the overhead benchmark, with the policies on and promises 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -15,8 +14,9 @@ from bana.eval.bench.apart import run_apart
 from bana.eval.bench.harness import Bench, Scale, Session
 from bana.eval.bench.overhead import MEDIAN_AIM, TakenPairs, take_pairs
 from bana.eval.bench.overhead_settings import OverheadSettings
-from bana.eval.bench.pairs import Pair, figure_difference, figure_level, figure_ratio
+from bana.eval.bench.pairs import figure_difference, figure_level, figure_ratio
 from bana.eval.bench.placement import plan_engine_placement
+from bana.eval.bench.samples import join_samples, pair_samples
 from bana.eval.bench.slo.settings import BUDGET_POLICIES
 from bana.eval.bench.trials import Values
 from bana.slo.figures import Aim, Better, Figure
@@ -25,8 +25,6 @@ MODULE = "sglang_bana.engine.bench_scheduler"
 PASS_AIM = Aim(2.0, Better.LOWER)
 # The widest class: what is measured is the cost of deciding, not what a tight promise takes.
 NO_PRESSURE = (*BUDGET_POLICIES, "slo.default_class=batch")
-OURS = "bana_ms"
-THEIRS = "stock_ms"
 METRIC = "pass_ms"
 
 
@@ -93,32 +91,10 @@ def _time_passes(session: Session, settings: SchedulerSettings) -> Values:
     return join_samples(msgspec.json.decode(output, type=dict[str, CaseSamples]))
 
 
-def join_samples(samples: Mapping[str, CaseSamples]) -> Values:
-    """The samples as one flat record, as the trial log keeps it."""
-    return {
-        f"{case}/{side}/{index}": value
-        for case, both in samples.items()
-        for side, values in ((OURS, both.bana_ms), (THEIRS, both.stock_ms))
-        for index, value in enumerate(values)
-    }
-
-
-def split_samples(values: Values) -> dict[str, list[Pair]]:
-    """The pairs of each case: the inverse of `join_samples`."""
-    counts = Counter(name.split("/")[0] for name in values)
-    return {
-        case: [
-            Pair(*({METRIC: values[f"{case}/{side}/{index}"]} for side in (OURS, THEIRS)))
-            for index in range(count // 2)
-        ]
-        for case, count in counts.items()
-    }
-
-
 def judge_passes(values: Values, seed: int) -> dict[str, Figure]:
     """What each case adds to SGLang's own pass, and how long that takes."""
     figures = {}
-    for case, pairs in split_samples(values).items():
+    for case, pairs in pair_samples(values, CaseSamples, METRIC).items():
         figures[f"scheduler_pass_10k_ms[{case}]"] = figure_difference(
             pairs, METRIC, seed, "ms", PASS_AIM
         )

@@ -53,7 +53,7 @@ class ClientPlan(msgspec.Struct, frozen=True):
     A p99 lateness above `lateness_limit_s` makes the run invalid, and so does a request that was
     not sent since `max_outstanding` others were out. `spare_connections` are kept open ahead.
     `label` is what progress calls the run. A None of `probe_rps` or `sample_interval_s` switches
-    probes or samples off.
+    probes or samples off; samples are asked of `sampled` where that is not the target itself.
     """
 
     target: Target
@@ -65,6 +65,7 @@ class ClientPlan(msgspec.Struct, frozen=True):
     spare_connections: int = 8
     probe_rps: float | None = 1.0
     sample_interval_s: float | None = 1.0
+    sampled: Target | None = None
     temperature: float = 0.0
     headers: Mapping[str, str] = {}
     label: str = "load"

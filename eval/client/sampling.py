@@ -109,7 +109,7 @@ class Sampler:
     def __init__(self, plan: ClientPlan) -> None:
         assert plan.sample_interval_s is not None
         self._interval_s = plan.sample_interval_s
-        self._fetcher = Fetcher(plan.target, plan.headers)
+        self._fetcher = Fetcher(plan.sampled or plan.target, plan.headers)
         self._sources = dict(SOURCES)
         self._samples: list[ServerSample] = []
 

@@ -17,6 +17,8 @@ MAX_DECADES = 6
 # Two ticks at least are within this factor.
 MIN_LOG_SPAN = 3.0
 LOG_MARGIN = 1.04
+# A range narrower than this share of its numbers is a point.
+SMALLEST_SHARE = 1e-9
 # Nothing on a latency axis is finer than a clock tells.
 SMALLEST_LOG = 1e-5
 
@@ -62,6 +64,9 @@ class Axis(msgspec.Struct, frozen=True):
 
 def plan_linear(low: float, high: float, form: Format, ticks: int = 5) -> Axis:
     """An axis from one round step to another around `low`..`high`."""
+    if high - low <= SMALLEST_SHARE * max(abs(low), abs(high)):
+        # Rounding alone made it: steps between such numbers are none.
+        high = low
     step = _round_step(low, high, ticks)
     first, last = math.floor(low / step + 1e-9), math.ceil(_widen(low, high) / step - 1e-9)
     marks = tuple(Tick(n * step, form(n * step)) for n in range(first, last + 1))

@@ -9,7 +9,7 @@ import msgspec
 
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Session
-from bana.eval.bench.slo.settings import SloSettings
+from bana.eval.bench.slo.settings import PromiseSettings
 from bana.eval.bench.slo.sides import Served
 from bana.eval.bench.trials import Values
 from bana.eval.client.isolated import Isolated, TtftPoint, measure_isolated
@@ -81,10 +81,14 @@ class PointSeen(msgspec.Struct, frozen=True):
 
 
 def take_point(
-    session: Session, settings: SloSettings, served: Served, offered: Workload, isolated: Isolated
+    session: Session,
+    settings: PromiseSettings,
+    served: Served,
+    offered: Workload,
+    isolated: Isolated,
 ) -> Values:
     """Offer it on flushed caches; once more where the client was late, and then marked if again."""
-    workload = assign_limits(offered, {DEFAULT_CLASS: PAPER_LIMITS}, isolated)
+    workload = promise(offered, isolated)
     for _ in range(2):
         served.flush()
         run = run_load(workload, _plan_client(settings, served), SessionWatch(session))
@@ -96,6 +100,11 @@ def take_point(
             break
         session.say(f"  proves nothing: {'; '.join(summary.validity.reasons)}")
     return list_values(summary)
+
+
+def promise(offered: Workload, isolated: Isolated) -> Workload:
+    """The same requests with the limits that everybody is promised."""
+    return assign_limits(offered, {DEFAULT_CLASS: PAPER_LIMITS}, isolated)
 
 
 def list_values(summary: Summary) -> Values:
@@ -133,7 +142,7 @@ def _count_without_token(group: Group) -> int:
     return group.offered - (0 if seen is None else seen.count)
 
 
-def _plan_client(settings: SloSettings, served: Served) -> ClientPlan:
+def _plan_client(settings: PromiseSettings, served: Served) -> ClientPlan:
     return ClientPlan(
         target=served.target,
         timeouts=Timeouts(drain_s=settings.drain_s),
@@ -144,7 +153,7 @@ def _plan_client(settings: SloSettings, served: Served) -> ClientPlan:
 
 
 def take_isolated(
-    session: Session, settings: SloSettings, served: Served, offered: Workload
+    session: Session, settings: PromiseSettings, served: Served, offered: Workload
 ) -> Values:
     """How fast the idle server answers requests of these lengths, one at a time."""
     plan = _plan_client(settings, served)
@@ -152,6 +161,15 @@ def take_isolated(
     values = {f"{TTFT_KEY}{point.prompt_tokens}": point.ttft_s for point in seen.points}
     tpot = {} if seen.tpot_s is None else {"tpot_s": seen.tpot_s}
     return {"requests": float(seen.requests), **tpot, **values}
+
+
+def describe_isolated(isolated: Isolated) -> dict[str, object]:
+    """What the promises are multiples of, in milliseconds."""
+    tpot_s = isolated.tpot_s
+    return {
+        "ttft_ms": {str(p.prompt_tokens): round(p.ttft_s * 1e3, 1) for p in isolated.points},
+        "tpot_ms": None if tpot_s is None else round(tpot_s * 1e3, 1),
+    }
 
 
 def read_isolated(values: Values) -> Isolated:

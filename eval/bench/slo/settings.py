@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from bana.eval.bench.fixture import FIXTURE
 from bana.eval.bench.harness import Scale
 from bana.eval.bench.placement import plan_router_placement
 from bana.eval.bench.slo.grid import Grid
@@ -21,7 +22,6 @@ from bana.eval.bench.slo.workloads import (
 BUDGET = "budget"
 # The stock order whose chunks are tuned; the other stock orders get the same chunks.
 TUNED = "fcfs"
-FIXTURE = "fixture"
 BUDGET_POLICIES = ("scheduling.order=budget", "scheduling.governor=tpot")
 # Seconds on a slow machine of two cores: a start, and what a point takes beside its arrivals.
 START_S = 55.0
@@ -41,28 +41,21 @@ class SloWorkload(msgspec.Struct, frozen=True):
     grid: Grid
 
 
-class SloSettings(msgspec.Struct, frozen=True):
-    """One scale. Each point offers `requests`, after `warmup_requests` that do not count.
+class PromiseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One scale of a benchmark that offers promised requests to instances, point by point.
 
-    `candidates` are the flags of SGLang among which the stock side's are chosen, at `tuning_load`
-    times what its defaults carry. `stock_orders` are SGLang's --schedule-policy. At `light_load`
-    times the capacity `light_requests` are offered to the budget side and the tuned one.
-    Each server has `pool_tokens` of KV, and takes about `side_bytes` of memory in all.
+    Each point offers `requests`, after `warmup_requests` that do not count. Each server has
+    `pool_tokens` of KV, and takes about `side_bytes` of memory in all.
     """
 
     workloads: tuple[SloWorkload, ...]
-    candidates: tuple[tuple[str, ...], ...]
     stock_orders: tuple[str, ...]
     seeds: int
     requests: int
     warmup_requests: int
-    light_requests: int
     search_points: int
     search_tolerance: float = 1.3
-    tuning_load: float = 1.15
-    light_load: float = 0.3
     target_attainment: float = 0.9
-    p99_factor: float = 40.0
     model: str = "smollm2"
     budget_args: tuple[str, ...] = ()
     pool_tokens: int = 16_384
@@ -73,6 +66,21 @@ class SloSettings(msgspec.Struct, frozen=True):
     drain_s: float = 30.0
     lateness_limit_ms: float = 100.0
     start_timeout_s: float = 600.0
+
+
+class SloSettings(PromiseSettings, frozen=True, kw_only=True):
+    """One scale of this benchmark.
+
+    `candidates` are the flags of SGLang among which the stock side's are chosen, at `tuning_load`
+    times what its defaults carry. `stock_orders` are SGLang's --schedule-policy. At `light_load`
+    times the capacity `light_requests` are offered to the budget side and the tuned one.
+    """
+
+    candidates: tuple[tuple[str, ...], ...]
+    light_requests: int
+    tuning_load: float = 1.15
+    light_load: float = 0.3
+    p99_factor: float = 40.0
 
 
 # Mean and p99 as in the trace that CONVERSATION_TRACE names.
@@ -119,17 +127,13 @@ DEFAULT = SloSettings(
     light_requests=6,
     search_points=3,
 )
+# A load that the small fixture carries on any machine.
+QUICK_GRID = Grid((0.5, 1.0), more_below=0, more_above=0)
+QUICK_CONVERSATION = SloWorkload("conversation", CONVERSATION, 8.0, 8.0, 8.0, QUICK_GRID)
 QUICK = SloSettings(
     workloads=(
-        SloWorkload(
-            "conversation",
-            CONVERSATION,
-            8.0,
-            8.0,
-            8.0,
-            Grid((0.5, 1.0), more_below=0, more_above=0),
-        ),
-        SloWorkload("bursty", BURSTY, 8.0, 8.0, 8.0, Grid((0.5, 1.0), more_below=0, more_above=0)),
+        QUICK_CONVERSATION,
+        SloWorkload("bursty", BURSTY, 8.0, 8.0, 8.0, QUICK_GRID),
     ),
     candidates=((),),
     stock_orders=(TUNED,),

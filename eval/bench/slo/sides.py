@@ -1,4 +1,4 @@
-"""The servers of the slo benchmark: one instance a side, each on the same core.
+"""The servers of a benchmark of promises: one instance a side, each on the same core.
 
 All that take turns stay up; whoever is not asked sleeps. A side that an interrupted run no longer
 needs is never started.
@@ -7,31 +7,29 @@ needs is never started.
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from bana.eval.bench.children import ChildPlan, pin_process, running
+from bana.eval.bench.children import confined, pin_process
 from bana.eval.bench.clusters import (
     FLUSH_PATH,
     FRONT_DOOR,
+    INFO_PATH,
     STOCK_SCHEDULER,
     Cluster,
     cluster,
     fetch,
 )
 from bana.eval.bench.errors import BenchError
+from bana.eval.bench.fixture import FIXTURE, make_fixture
 from bana.eval.bench.harness import Session
-from bana.eval.bench.placement import Placement
-from bana.eval.bench.slo.settings import BUDGET, BUDGET_POLICIES, FIXTURE, SloSettings
+from bana.eval.bench.placement import Placement, plan_router_placement
+from bana.eval.bench.slo.settings import BUDGET, BUDGET_POLICIES, PromiseSettings
 from bana.eval.client.target import Target
-
-FIXTURES_MODULE = "sglang_bana.engine.fixtures"
-FIXTURE_SEED = 20
-FIXTURE_TIMEOUT_S = 300.0
 
 
 class SloSide(msgspec.Struct, frozen=True):
@@ -51,18 +49,18 @@ class SloSide(msgspec.Struct, frozen=True):
         return ["--model", model, *sets, "--", *self.sglang_args]
 
 
-def make_budget_side(settings: SloSettings) -> SloSide:
+def make_budget_side(settings: PromiseSettings) -> SloSide:
     """bana's policies; of SGLang's flags only those that the settings name."""
     return SloSide(BUDGET, BUDGET_POLICIES, (*_size_pool(settings), *settings.budget_args))
 
 
-def make_stock_side(settings: SloSettings, order: str, tuned: Sequence[str]) -> SloSide:
+def make_stock_side(settings: PromiseSettings, order: str, tuned: Sequence[str]) -> SloSide:
     """SGLang's own scheduler with one of its orders."""
     args = (*_size_pool(settings), "--schedule-policy", order, *tuned)
     return SloSide(order, ("engine.scheduler=stock",), args)
 
 
-def _size_pool(settings: SloSettings) -> tuple[str, str]:
+def _size_pool(settings: PromiseSettings) -> tuple[str, str]:
     """As much KV as a point can fill, so that all sides find room beside each other."""
     return ("--max-total-tokens", str(settings.pool_tokens))
 
@@ -79,6 +77,15 @@ class Served:
         """Users of bana come through its front door, those of SGLang have none."""
         return self._ready.front_door if self.side.is_bana else self._ready.instances[0]
 
+    @property
+    def decision_log(self) -> Path:
+        """Where its first instance writes what its policies decide, if it is told to."""
+        return self._ready.decision_log
+
+    def read_info(self) -> bytes:
+        """What SGLang says of its first instance: `/server_info`."""
+        return fetch(self._ready.instances[0], INFO_PATH)
+
     def flush(self) -> None:
         """Empty its prefix cache; waits until nothing runs."""
         for instance in self._ready.instances:
@@ -93,7 +100,7 @@ class Fleet:
     """The sides that are up, by what they are; a side is started when it is first asked for."""
 
     def __init__(
-        self, session: Session, settings: SloSettings, placement: Placement, folder: Path
+        self, session: Session, settings: PromiseSettings, placement: Placement, folder: Path
     ) -> None:
         self._session = session
         self._settings = settings
@@ -136,20 +143,20 @@ class Fleet:
 
     def _find_model(self) -> str:
         if not self._model:
-            self._model = str(self._make_fixture())
+            self._model = str(make_fixture(self._folder, self._placement.client))
         return self._model
 
-    def _make_fixture(self) -> Path:
-        """A small model with random weights."""
-        out = self._folder / FIXTURE
-        command = [sys.executable, "-m", FIXTURES_MODULE, "llama", str(FIXTURE_SEED), str(out)]
-        log = self._folder / "fixture.log"
-        said: list[str] = []
-        with running(ChildPlan(FIXTURE, command, self._placement.client, log)) as child:
-            status = child.follow(said.append, FIXTURE_TIMEOUT_S)
-        if status != 0:
-            raise BenchError(f"{FIXTURES_MODULE} ended with status {status}: {' '.join(said[-3:])}")
-        return out
+
+@contextlib.contextmanager
+def open_fleet(session: Session, settings: PromiseSettings) -> Iterator[Fleet]:
+    """No server yet, and none left at the end; the client on a core of its own."""
+    placement = plan_router_placement()
+    with tempfile.TemporaryDirectory(prefix="bb-") as name, confined(placement.client):
+        fleet = Fleet(session, settings, placement, Path(name))
+        try:
+            yield fleet
+        finally:
+            fleet.keep_only(())
 
 
 def require_memory(name: str, needed_bytes: int, available_bytes: int) -> None:

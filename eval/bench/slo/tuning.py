@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from bana.eval.bench.slo.points import PointSeen
-from bana.eval.bench.slo.settings import SloSettings, SloWorkload
+from bana.eval.bench.slo.settings import PromiseSettings, SloSettings, SloWorkload
 from bana.eval.capacity import RateBounds, find_max_rate, plan_next_rate
 
 Args = tuple[str, ...]
@@ -69,7 +69,7 @@ def choose_best(scores: Sequence[float]) -> int:
 
 
 def search_capacity(
-    settings: SloSettings,
+    settings: PromiseSettings,
     workload: SloWorkload,
     known: Sequence[PointSeen],
     offer: Callable[[float], PointSeen],

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from bana.eval.bench.errors import BenchError
-from bana.eval.live.measure import mix_seed
+from bana.eval.bench.gaps import find_seed
 from bana.eval.requests import Phase, Workload
-from bana.eval.workload.arrivals import Phases, Process, plan_arrivals
 from bana.eval.workload.build import build_workload
 from bana.eval.workload.scale import scale_rate
-from bana.eval.workload.seeds import Purpose, Seeds
 from bana.eval.workload.spec import (
     ArrivalKind,
     ArrivalSpec,
@@ -33,9 +30,6 @@ CONVERSATION_TRACE = "traces/azure2023_conv.csv"
 # Trace seconds from one seed's segment to the next, and those in which segments may begin.
 SEGMENT_S = 500.0
 SEGMENTS_S = 3_000.0
-# A window of Gamma gaps holds this share more or fewer requests than asked for at most.
-TOLERANCE = 0.25
-MAX_DRAWS = 10_000
 # Token ids are moved by less than this from rate to rate.
 SHIFTS = 89
 
@@ -101,25 +95,10 @@ def offer_requests(shape: Shape, ask: Ask, trace: Path | None) -> Workload:
     if trace is not None:
         workload = build_workload(_replay(shape, ask, trace), ask.seed)
     else:
-        workload = build_workload(_synthesise(shape, ask), _find_seed(shape, ask))
+        seed = find_seed(ask.seed, shape.cv, ask.requests, ask.warmup_requests)
+        workload = build_workload(_synthesise(shape, ask), seed)
     count = sum(request.phase is Phase.WINDOW for request in workload.requests)
     return scale_rate(workload, ask.rate_rps * workload.window_s / count)
-
-
-def _find_seed(shape: Shape, ask: Ask) -> int:
-    """A seed whose window holds about as many requests as asked for, which bursts make rare."""
-    phases = Phases(float(ask.warmup_requests), float(ask.requests), 0.0)
-    process = Process(ArrivalKind.GAMMA, 1.0, shape.cv)
-    for draw in range(MAX_DRAWS):
-        seed = mix_seed(ask.seed, float(draw))
-        times_s = plan_arrivals(process, phases, Seeds(seed).generator(Purpose.ARRIVALS))
-        count = int((times_s >= phases.warmup_s).sum())
-        if abs(count - ask.requests) <= TOLERANCE * ask.requests:
-            return seed
-    raise BenchError(
-        f"{MAX_DRAWS} draws of gaps with CV {shape.cv:g} never put about {ask.requests} requests "
-        "into a window; ask for more of them, or lower the CV"
-    )
 
 
 def _synthesise(shape: Shape, ask: Ask) -> WorkloadSpec:

@@ -74,7 +74,7 @@ def test_list_names_every_benchmark_with_what_it_answers() -> None:
 
 def test_find_refuses_what_it_does_not_know() -> None:
     assert find_bench("router") is BENCHES["router"]
-    with pytest.raises(ConfigError, match="known: attention, client, overhead, router"):
+    with pytest.raises(ConfigError, match="known: agreement, attention, client, cluster_cache, kv"):
         find_bench("speed")
 
 

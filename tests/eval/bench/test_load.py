@@ -66,11 +66,15 @@ def test_arrivals_follow_the_seed_and_the_rate() -> None:
 
 
 def test_closed_load_answers_all(upstreams: tuple[Target, ...]) -> None:
-    body = {"stream": True, "max_tokens": 3}
+    # The first ones end last, and still their answers come first.
+    chunks = [9, 7, 5, 3, 3, 3, 2, 2, 1]
+    bodies = [{"stream": True, "max_tokens": count} for count in chunks]
 
-    result = run_closed(upstreams[0], ClosedLoad(PATH, [body] * 9, 4, 60.0))
+    result = run_closed(upstreams[0], ClosedLoad(PATH, bodies, 4, 60.0))
 
-    assert [exchange.events for exchange in result.exchanges] == [3] * 9
+    assert [exchange.events for exchange in result.exchanges] == chunks
+    sent = [exchange.due_s for exchange in result.exchanges]
+    assert sent == sorted(sent)
     assert result.wall_s > 0
 
 

@@ -5,14 +5,13 @@ import msgspec
 from bana.eval.bench.harness import Scale
 from bana.eval.bench.overhead import TakenPairs
 from bana.eval.bench.pairs import Pair
+from bana.eval.bench.samples import join_samples, pair_samples
 from bana.eval.bench.scheduler import (
     SCALES,
     CaseSamples,
     describe_scheduler_settings,
-    join_samples,
     judge_passes,
     judge_throughput_alone,
-    split_samples,
 )
 
 SAMPLES = {
@@ -26,7 +25,7 @@ def tokens(ours: float, theirs: float) -> Pair:
 
 
 def test_samples_survive_an_interruption() -> None:
-    cases = split_samples(join_samples(SAMPLES))
+    cases = pair_samples(join_samples(SAMPLES), CaseSamples, "pass_ms")
     assert list(cases) == list(SAMPLES)
     seen = [(pair.first["pass_ms"], pair.second["pass_ms"]) for pair in cases["budget"]]
     assert seen == [(3.0, 1.0), (5.0, 1.0), (4.0, 1.5)]

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bana.eval.report.numbers import format_duration, format_figure
@@ -17,6 +17,7 @@ def test_linear_ticks_are_round_and_cover_the_values() -> None:
 
 
 @given(FIGURES, FIGURES)
+@example(-1000000.0, -999999.9999999999)
 def test_any_linear_range_has_an_axis(a: float, b: float) -> None:
     low, high = sorted((a, b))
     axis = plan_linear(low, high, format_figure)

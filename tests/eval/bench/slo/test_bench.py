@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +12,7 @@ import pytest
 from bana.eval.bench.harness import BenchRequest, Interruption, Session
 from bana.eval.bench.slo.bench import measure_fleet
 from bana.eval.bench.slo.settings import QUICK, SloWorkload
-from bana.eval.bench.slo.sides import SloSide
 from bana.eval.bench.trials import open_trials
-from bana.eval.client.target import Target
 from bana.slo.figures import Figure
 
 SIDES = ["budget", "fcfs", "shortest-prefill-first"]
@@ -30,49 +29,11 @@ SETTINGS = msgspec.structs.replace(
 )
 
 
-class StubServed:
-    """A side whose requests all go to one stub."""
-
-    def __init__(self, side: SloSide, url: str) -> None:
-        self.side = side
-        self.target = Target(url)
-        self.flushes = 0
-
-    def flush(self) -> None:
-        self.flushes += 1
-
-    def require_undisturbed(self) -> None:
-        pass
-
-
-class StubFleet:
-    """Notes what is started, and how many are up at once."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._up: dict[SloSide, StubServed] = {}
-        self.started: list[SloSide] = []
-        self.most_up = 0
-
-    def is_up(self, side: SloSide) -> bool:
-        return side in self._up
-
-    def reach(self, side: SloSide) -> StubServed:
-        if side not in self._up:
-            self.started.append(side)
-            self._up[side] = StubServed(side, self._url)
-            self.most_up = max(self.most_up, len(self._up))
-        return self._up[side]
-
-    def keep_only(self, sides: Sequence[SloSide]) -> None:
-        self._up = {side: served for side, served in self._up.items() if side in sides}
-
-
 class Measurement:
     """One run of the benchmark, with what it said."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.fleet = StubFleet(url)
+    def __init__(self, url: str, fleet: Any, folder: Path) -> None:
+        self.fleet = fleet
         self.url, self.folder = url, folder
         self.said: list[str] = []
         path = folder / "trials.jsonl"
@@ -80,7 +41,7 @@ class Measurement:
             request = BenchRequest(folder / "out.json")
             self.session = Session(request, log, self.said.append, Interruption())
             self.figures: dict[str, Figure] = dict(
-                measure_fleet(self.session, SETTINGS, self.fleet)  # type: ignore[arg-type]
+                measure_fleet(self.session, SETTINGS, self.fleet)
             )
 
     def list_sides(self, where: str) -> list[str]:
@@ -90,13 +51,17 @@ class Measurement:
 
 
 @pytest.fixture(scope="module")
-def run(stub_process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurement]:
+def run(
+    stub_process, make_fleet: Callable[[str], Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Measurement]:
     # Slow enough for promises that are multiples of it to be kept on a busy machine.
     with stub_process(chunks=4, first_delay_s=0.2, chunk_interval_s=0.1) as url:
-        yield Measurement(url, tmp_path_factory.mktemp("slo"))
+        yield Measurement(url, make_fleet(url), tmp_path_factory.mktemp("slo"))
 
 
-def test_sides_take_turns_and_an_interrupted_run_starts_nothing_twice(run: Measurement) -> None:
+def test_sides_take_turns_and_an_interrupted_run_starts_nothing_twice(
+    run: Measurement, make_fleet: Callable[[str], Any]
+) -> None:
     # A stub keeps every promise, so that each side is offered the whole grid.
     assert run.list_sides("load 0.5") == SIDES
     assert run.list_sides("load 1") == SIDES[::-1]
@@ -107,7 +72,7 @@ def test_sides_take_turns_and_an_interrupted_run_starts_nothing_twice(run: Measu
     assert names[:2] == ["fcfs", "fcfs"]
     assert sorted(names[2:]) == sorted(SIDES)
 
-    again = Measurement(run.url, run.folder)
+    again = Measurement(run.url, make_fleet(run.url), run.folder)
     assert again.fleet.started == []
     assert again.figures == run.figures
     assert again.session.notes == run.session.notes

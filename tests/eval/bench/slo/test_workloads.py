@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from bana.eval.bench.errors import BenchError
+from bana.eval.bench.gaps import TOLERANCE
 from bana.eval.bench.slo.workloads import (
     CONVERSATION_TRACE,
-    TOLERANCE,
     Ask,
     Length,
     Shape,
@@ -84,7 +84,7 @@ def test_token_ids_stay_in_the_vocabulary() -> None:
 
 
 def test_bursts_that_never_fill_a_window_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bana.eval.bench.slo.workloads.MAX_DRAWS", 0)
+    monkeypatch.setattr("bana.eval.bench.gaps.MAX_DRAWS", 0)
     with pytest.raises(BenchError, match="lower the CV"):
         offer_requests(BURSTY, ASK, None)
 

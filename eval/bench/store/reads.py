@@ -1,20 +1,16 @@
 """What verification costs: pages of a directory store read from the page cache, beside preadv.
 
-    python -m bana.eval.bench.store_reads [--json FILE]
-
 Both sides read the same bytes of the same files, in the same order, with the same threads, into the
 same buffers; the plain side reads payloads only and checks nothing. Sides alternate by round.
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -22,22 +18,22 @@ from random import Random
 import msgspec
 
 from bana.eval.bench.errors import BenchError
-from bana.eval.bench.facts import describe_machine, read_source
 from bana.eval.bench.pairs import figure_level
+from bana.eval.bench.trials import Values
 from bana.radix_global.keys import KEY_BYTES
 from bana.radix_global.stores.directory import DirectoryStore
 from bana.radix_global.stores.options import DirectoryOptions
 from bana.radix_global.stores.page import HEADER_BYTES
-from bana.radix_global.stores.store import ReadOutcome
-from bana.slo.figures import Aim, BenchReport, Figure, judge_figure
+from bana.radix_global.stores.store import PageOrigin, ReadOutcome
+from bana.slo.figures import Aim, Figure, judge_figure
 from bana.slo.stats import bootstrap_paired
 
 MIB = 2**20
+ORIGIN = PageOrigin(b"", 0)
 SHARE_AIM = Aim(0.8)
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+class ReadSettings(msgspec.Struct, frozen=True):
     """What is read: `total_bytes` in pages, by each number of threads, `rounds` times a side."""
 
     total_bytes: int = 1024 * MIB
@@ -48,8 +44,7 @@ class Settings:
     seed: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True):
     """Where one payload stands."""
 
     fd: int
@@ -60,21 +55,18 @@ class Extent:
 ReadPage = Callable[[int, memoryview], None]
 
 
-def measure_reads(settings: Settings, say: Callable[[str], None]) -> Mapping[str, Figure]:
-    """`share_of_preadv` for every page size and number of threads, with both sides' speeds."""
-    figures: dict[str, Figure] = {}
-    for page_bytes in settings.page_bytes:
-        with _written(settings, page_bytes) as sides:
-            for threads in settings.threads:
-                some = _compare(settings, page_bytes, threads, sides)
-                figures |= {f"{name}_{page_bytes}b_{threads}t": some[name] for name in some}
-                say(f"{page_bytes} bytes a page, {threads} thread(s): {_describe(some)}")
-    return figures
+class Sides(msgspec.Struct, frozen=True):
+    """The two ways to read page n, of `pages`."""
+
+    pages: int
+    page_bytes: int
+    verified: ReadPage
+    plain: ReadPage
 
 
 @contextmanager
-def _written(settings: Settings, page_bytes: int) -> Iterator[tuple[ReadPage, ReadPage]]:
-    """The two ways to read page n of a new store, just written and so in the page cache."""
+def open_reads(settings: ReadSettings, page_bytes: int) -> Iterator[Sides]:
+    """Both sides of a new store, just written and so in the page cache."""
     pages = settings.total_bytes // page_bytes
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bb-"))) / "tier"
@@ -86,8 +78,8 @@ def _written(settings: Settings, page_bytes: int) -> Iterator[tuple[ReadPage, Re
         content = memoryview(bytearray(Random(settings.seed).randbytes(page_bytes)))
         for number in range(pages):
             content[:8] = number.to_bytes(8, "little")
-            store.put(_key(number), content)
-        extents = _find_extents(folder, page_bytes, stack)
+            store.put(_key(number), content, ORIGIN)
+        extents = find_extents(folder, page_bytes, stack)
 
         def read_verified(number: int, target: memoryview) -> None:
             if store.read(_key(number), target) is not ReadOutcome.READ:
@@ -98,10 +90,10 @@ def _written(settings: Settings, page_bytes: int) -> Iterator[tuple[ReadPage, Re
             if os.preadv(extent.fd, [target], extent.offset) != extent.length_bytes:
                 raise BenchError(f"page {number} could not be read")
 
-        yield read_verified, read_plain
+        yield Sides(pages, page_bytes, read_verified, read_plain)
 
 
-def _find_extents(folder: Path, page_bytes: int, stack: ExitStack) -> list[Extent]:
+def find_extents(folder: Path, page_bytes: int, stack: ExitStack) -> list[Extent]:
     """Where the payloads stand, in the order they were written."""
     extents = []
     for path in sorted(folder.iterdir()):
@@ -112,31 +104,37 @@ def _find_extents(folder: Path, page_bytes: int, stack: ExitStack) -> list[Exten
     return extents
 
 
-def _compare(
-    settings: Settings, page_bytes: int, threads: int, sides: tuple[ReadPage, ReadPage]
-) -> dict[str, Figure]:
-    pages = settings.total_bytes // page_bytes
-    order = list(range(pages))
+def take_speeds(settings: ReadSettings, threads: int, sides: Sides) -> Values:
+    """Bytes a second of each side and round, as `side/round`; sides alternate."""
+    order = list(range(sides.pages))
     Random(settings.seed).shuffle(order)
     portions = [order[start::threads] for start in range(threads)]
     buffers = [memoryview(bytearray(settings.buffer_bytes)) for _ in range(threads)]
-    speeds: tuple[list[float], list[float]] = ([], [])
+    readers = {"verified": sides.verified, "plain": sides.plain}
     for _ in range(2):
-        for side in sides:
-            _time_reads(side, portions, buffers, page_bytes)  # touches every buffer once
+        for read in readers.values():
+            time_reads(read, portions, buffers, sides.page_bytes)  # touches every buffer once
+    speeds = {}
     for number in range(settings.rounds):
-        for index in (0, 1) if number % 2 == 0 else (1, 0):
-            took_s = _time_reads(sides[index], portions, buffers, page_bytes)
-            speeds[index].append(pages * page_bytes / took_s)
-    spread = bootstrap_paired(*speeds, settings.seed)
+        for side in sorted(readers, reverse=number % 2 == 0):
+            took_s = time_reads(readers[side], portions, buffers, sides.page_bytes)
+            speeds[f"{side}/{number}"] = sides.pages * sides.page_bytes / took_s
+    return speeds
+
+
+def judge_reads(speeds: Values, seed: int) -> dict[str, Figure]:
+    """`share_of_preadv` and both sides' speeds."""
+    rounds = range(len(speeds) // 2)
+    verified, plain = ([speeds[f"{side}/{n}"] for n in rounds] for side in ("verified", "plain"))
+    spread = bootstrap_paired(verified, plain, seed)
     return {
         "share_of_preadv": judge_figure(spread.value, spread.low, spread.high, "ratio", SHARE_AIM),
-        "verified_bytes_per_s": figure_level(speeds[0], settings.seed, "bytes/s"),
-        "preadv_bytes_per_s": figure_level(speeds[1], settings.seed, "bytes/s"),
+        "verified_bytes_per_s": figure_level(verified, seed, "bytes/s"),
+        "preadv_bytes_per_s": figure_level(plain, seed, "bytes/s"),
     }
 
 
-def _time_reads(
+def time_reads(
     read: ReadPage,
     portions: Sequence[Sequence[int]],
     buffers: Sequence[memoryview],
@@ -173,30 +171,3 @@ def _time_reads(
 
 def _key(number: int) -> bytes:
     return number.to_bytes(KEY_BYTES, "big")
-
-
-def _describe(figures: Mapping[str, Figure]) -> str:
-    share = figures["share_of_preadv"]
-    verified, plain = (figures[f"{side}_bytes_per_s"].value for side in ("verified", "preadv"))
-    return (
-        f"share_of_preadv {share.value:.3f} ({share.low:.3f}..{share.high:.3f}), "
-        f"{verified / 1e9:.2f} of {plain / 1e9:.2f} GB/s"
-    )
-
-
-def main() -> None:
-    """Measure with the defaults, print each share, and write the report where asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", type=Path, help="where to write the report")
-    options = parser.parse_args()
-    settings, commit = Settings(), read_source().commit
-    figures = measure_reads(settings, print)
-    report = BenchReport(
-        describe_machine(), commit, settings.seed, dataclasses.asdict(settings), figures
-    )
-    if options.json is not None:
-        options.json.write_bytes(msgspec.json.encode(report))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""The simulator beside the engine that it stands for."""

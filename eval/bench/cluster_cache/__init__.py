@@ -1,0 +1,1 @@
+"""Two instances that share a store, beside instances with caches of their own."""

@@ -1,0 +1,1 @@
+"""The store benchmark: tiers together, beside each alone and beside plain reads."""
