@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from bana.cli.options import AsJson, ConfigFile, Settings, load_settings
 
 if TYPE_CHECKING:
-    from sglang_bana.cluster.doctor import Finding
+    from sglang_bana.cluster.finding import Finding
 
 
 def doctor(*, json_: AsJson = False, config: ConfigFile = None, set_: Settings = None) -> int:
-    """Examine SGLang, device, memory, files, disk, ports and models; 0 fine, 1 warnings, 2 bad."""
+    """Examine SGLang, device, memory, disk, ports, models, store; 0 fine, 1 warnings, 2 bad."""
     import msgspec
 
     from sglang_bana.cluster.doctor import examine, worst_status

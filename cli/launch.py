@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from sglang_bana.cluster.launch import Launch
     from sglang_bana.config_sources import LoadedConfig
 
+Prefillers = Annotated[
+    int | None, typer.Option(metavar="P", help="So many that compute prompts for the others.")
+]
+Decoders = Annotated[
+    int | None, typer.Option(metavar="D", help="So many that decode what others computed.")
+]
+Allrounders = Annotated[int | None, typer.Option(metavar="B", help="So many that do both.")]
+
+AdminKey = Annotated[str | None, typer.Option(help="Key of the administrative endpoints.")]
+KeysFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Hashed client keys with their classes.")
+]
+
 
 def launch(
     *,
@@ -24,6 +37,9 @@ def launch(
         str | None, typer.Option(help="smollm2 (embedded), a folder, or a Hugging Face name.")
     ] = None,
     instances: Annotated[int | None, typer.Option(help="How many SGLang servers.")] = None,
+    prefill: Prefillers = None,
+    decode: Decoders = None,
+    both: Allrounders = None,
     host: Annotated[str | None, typer.Option(help="Address of the front door.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of the front door; 0: a free one.")] = None,
     upstream: Annotated[
@@ -34,12 +50,8 @@ def launch(
         str | None, typer.Option(metavar="FILE", help="Their key, or lines `URL KEY`.")
     ] = None,
     api_key: Annotated[str | None, typer.Option(help="Key that clients must send.")] = None,
-    admin_api_key: Annotated[
-        str | None, typer.Option(help="Key of the administrative endpoints.")
-    ] = None,
-    keys_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Hashed client keys with their classes.")
-    ] = None,
+    admin_api_key: AdminKey = None,
+    keys_file: KeysFile = None,
     run_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Private folder of this run.")
     ] = None,
@@ -58,6 +70,9 @@ def launch(
     flags: dict[str, tuple[str, object]] = {
         "launch.model": ("--model", model),
         "launch.instances": ("--instances", instances),
+        "launch.prefill": ("--prefill", prefill),
+        "launch.decode": ("--decode", decode),
+        "launch.both": ("--both", both),
         "launch.host": ("--host", host),
         "launch.port": ("--port", port),
         "launch.run_dir": ("--run-dir", run_dir),

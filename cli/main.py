@@ -20,7 +20,9 @@ from bana.cli.config import config_app
 from bana.cli.doctor import doctor
 from bana.cli.launch import launch
 from bana.cli.model import model_app
+from bana.cli.roles import roles_app
 from bana.cli.status import status, stop
+from bana.cli.store import store_app
 from bana.slo.errors import BanaError
 
 REFUSED = 2
@@ -39,6 +41,8 @@ app.command()(stop)
 app.command()(doctor)
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
+app.add_typer(store_app, name="store")
+app.add_typer(roles_app, name="roles")
 
 
 def mount_optional(target: typer.Typer) -> None:

@@ -12,12 +12,20 @@ from bana.cli.options import AsJson, RunDirectory
 if TYPE_CHECKING:
     from bana.slo.wire import SchedulingReport
     from sglang_bana.cluster.control import LiveRun
-    from sglang_bana.status import FrontDoorStatus, InstanceStatus, ProcessState
+    from sglang_bana.status import (
+        FrontDoorStatus,
+        HandoffStatus,
+        InstanceStatus,
+        ProcessState,
+        StoreStatus,
+    )
 
 STOP_TIMEOUT_S = 120.0
+SILENT_S = 5.0
 COLUMNS = (
     "instance",
     "state",
+    "role",
     "running",
     "waiting",
     "prefill tokens",
@@ -80,9 +88,15 @@ def _print_status(run: LiveRun, door: FrontDoorStatus | None) -> None:
             f"front door: up {door.uptime_s:.0f} s, {door.in_flight} of {door.max_requests} "
             f"requests, {door.waiting} waiting, {words}"
         )
+        if door.store is not None:
+            print(describe_store(door.store))
+            for line in describe_refusals(door.store):
+                print(line)
+        if door.handoff is not None and (door.handoff.sent or door.handoff.skipped):
+            print(describe_handoff(door.handoff))
     kept = {process.name: process for process in state.processes}
     seen = {instance.name: instance for instance in door.instances} if door else {}
-    names = list(seen) or [name for name in kept if name != "front-door"]
+    names = list(seen) or [name for name in kept if name not in ("front-door", "store")]
     _print_columns([COLUMNS, *(_row(name, seen.get(name), kept.get(name)) for name in names)])
     for process in state.processes:
         _print_trouble(process)
@@ -99,6 +113,7 @@ def _row(name: str, seen: InstanceStatus | None, kept: ProcessState | None) -> t
     return (
         name,
         word or str(seen.state),
+        str(seen.role),
         str(seen.decode_requests),
         str(seen.waiting_requests),
         str(seen.prefill_tokens),
@@ -127,6 +142,32 @@ def _print_columns(rows: list[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row in rows:
         print("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
+def describe_store(store: StoreStatus) -> str:
+    """The store in one line."""
+    report = store.report
+    held = ", ".join(
+        f"{place.name} {place.held_bytes / 2**30:.1f} of {place.capacity_bytes / 2**30:.1f} GiB"
+        for place in report.places
+    )
+    words = ", still looking through its tiers" if report.is_recovering else ""
+    silent = f", silent for {store.silent_s:.0f} s" if store.silent_s > SILENT_S else ""
+    return f"store: up {report.uptime_s:.0f} s, {len(report.owners)} clients, {held}{words}{silent}"
+
+
+def describe_refusals(store: StoreStatus) -> list[str]:
+    """Each client that may not use the store, in a line."""
+    refused = store.report.refused
+    return [f"warning: the store refuses {client.name}: {client.reason}" for client in refused]
+
+
+def describe_handoff(handoff: HandoffStatus) -> str:
+    """What became of prompts that another instance was to compute, in one line."""
+    ended = ", ".join(f"{count} {word}" for word, count in sorted(handoff.outcomes.items()))
+    skipped = ", ".join(f"{count} {word}" for word, count in sorted(handoff.skipped.items()))
+    words = f" ({ended})" if ended else ""
+    return f"hand-off: {handoff.sent} prompts{words}; not handed off: {skipped or 'none'}"
 
 
 def _print_trouble(process: ProcessState) -> None:

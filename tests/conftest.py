@@ -192,17 +192,23 @@ def llama_fixture(fixture_models: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def other_llama_fixture(fixture_models: Path) -> Path:
+    """The same model with other weights."""
+    return _ensure_fixture(fixture_models, "llama", FIXTURE_SEED + 1)
+
+
+@pytest.fixture(scope="session")
 def qwen3_fixture(fixture_models: Path) -> Path:
     """A small Qwen3-shaped model in fp32."""
     return _ensure_fixture(fixture_models, "qwen3")
 
 
-def _ensure_fixture(folder: Path, kind: str) -> Path:
+def _ensure_fixture(folder: Path, kind: str, seed: int = FIXTURE_SEED) -> Path:
     from sglang_bana.engine import fixtures
 
     source = Path(fixtures.__file__).read_bytes()
     key = hashlib.sha256(source).hexdigest()[:12]
-    model = folder / f"{kind}-{FIXTURE_SEED}-{key}"
+    model = folder / f"{kind}-{seed}-{key}"
     if model.exists():
         return model
-    return fixtures.make_fixture(fixtures.FixtureKind(kind), FIXTURE_SEED, model)
+    return fixtures.make_fixture(fixtures.FixtureKind(kind), seed, model)

@@ -10,17 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+import msgspec
 import psutil
 import pytest
 import zmq
 
+from bana.slo.restore import DEFAULT_RESTORE
 from bana.slo.wire import LoadReport, decode_load
 from sglang_bana import leftovers
 from sglang_bana.config import (
@@ -49,13 +51,31 @@ class Instance:
         self._reports.connect(spec.load_endpoint)
         self._reports.subscribe(b"")
 
+    def wait_ready(self) -> None:
+        """Return once it serves."""
+        end_s = time.monotonic() + READY_DEADLINE_S
+        while time.monotonic() < end_s and self.process.poll() is None:
+            try:
+                self.request("/health")
+                return
+            except (HTTPError, URLError, OSError):
+                time.sleep(0.3)
+        pytest.fail(f"instance not ready (status {self.process.poll()})\n{self.log_tail()}")
+
     def request(self, path: str, body: object = None, secret: str = SECRET) -> Any:
         """The decoded JSON answer of one request; HTTPError for an error status."""
+        text = self._send(path, body, secret)
+        return json.loads(text) if text else None
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache; HTTPError where requests run or wait. Answered in words."""
+        self._send("/flush_cache", {}, SECRET)
+
+    def _send(self, path: str, body: object, secret: str) -> bytes:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {secret}"}
         with urlopen(Request(self.url + path, data, headers), timeout=120) as response:
-            text = response.read()
-        return json.loads(text) if text else None
+            return response.read()
 
     def greedy_ids(self, prompt: list[int], new_tokens: int) -> list[int]:
         """The token ids that follow `prompt` greedily."""
@@ -143,10 +163,18 @@ def spawn_instance() -> StartInstance:
         engine: EngineConfig | None = None,
         scheduling: SchedulingConfig | None = None,
         environment: dict[str, str] | None = None,
+        store_endpoint: str = "",
+        restore: str = DEFAULT_RESTORE,
+        restore_options: Mapping[str, object] | None = None,
     ) -> Iterator[Instance]:
         # Socket paths are short, pytest's own folders are not.
         with tempfile.TemporaryDirectory(prefix="bana-", dir="/tmp") as run_dir:
-            spec = _describe(Path(run_dir), engine, scheduling)
+            spec = msgspec.structs.replace(
+                _describe(Path(run_dir), engine, scheduling),
+                store_endpoint=store_endpoint,
+                restore=restore,
+                restore_options=restore_options or {},
+            )
             instance = _spawn(spec, model, arguments, environment)
             try:
                 yield instance
@@ -164,7 +192,7 @@ def start_instance(spawn_instance: StartInstance) -> StartInstance:
     @contextmanager
     def start(model: Path, *arguments: str, **options: Any) -> Iterator[Instance]:
         with spawn_instance(model, *arguments, **options) as instance:
-            _wait_ready(instance)
+            instance.wait_ready()
             yield instance
             if instance.process.returncode is None:
                 assert instance.stop() == 0, instance.log_tail()
@@ -215,14 +243,3 @@ def _spawn(
             start_new_session=True,
         )
     return Instance(spec, process, port)
-
-
-def _wait_ready(instance: Instance) -> None:
-    end_s = time.monotonic() + READY_DEADLINE_S
-    while time.monotonic() < end_s and instance.process.poll() is None:
-        try:
-            instance.request("/health")
-            return
-        except (HTTPError, URLError, OSError):
-            time.sleep(0.3)
-    pytest.fail(f"instance not ready (status {instance.process.poll()})\n{instance.log_tail()}")

@@ -70,3 +70,35 @@ def test_both_sides_are_offered_both_workloads(tmp_path: Path) -> None:
         told = report["settings"]["measured"][workload]
         assert told["tuned_flags"] == "defaults"
         assert told["isolated"]["tpot_ms"] > 0
+
+
+# Two servers with a model that is generated first.
+@pytest.mark.full
+def test_the_simulator_is_held_beside_both_sides(tmp_path: Path) -> None:
+    report = run_quick("agreement", tmp_path / "agreement.json")
+
+    told = report["settings"]["measured"]["conversation"]
+    for side, row in (("budget", "conversation"), ("fcfs", "conversation,fcfs")):
+        assert report["figures"][f"live_vs_sim_ttft_error[{row}]"]["value"] >= 0
+        assert told[side]["engine"]["tokens_seen"] == "after_next"
+        assert told[side]["step_times"]["prefill_token_s"] > 0
+        for point in told["points"][side]:
+            assert 0 <= point["attainment"]["simulated"] <= 1
+
+
+# Seven servers, one after the other, with a model that is generated first.
+@pytest.mark.full
+def test_every_step_restores_from_its_tiers(tmp_path: Path) -> None:
+    report = run_quick("kvstream", tmp_path / "kvstream.json")
+
+    told = report["settings"]["measured"]["steps"]
+    settings = report["settings"]
+    held = settings["documents"] * settings["document_tokens"] // 16
+    for name in ("sequential", "batched", "deferred", "second_tier", "completion"):
+        pages = told[name]["pages_from"]
+        assert sum(pages["tier_1"]) + sum(pages["tier_2"]) >= 0.8 * held
+        assert (sum(pages["tier_2"]) > 0) is (name in ("second_tier", "completion"))
+    assert told["no_store"]["pages_written"] == {}
+    for name in ("no_store", "batched", "completion"):
+        assert report["figures"][f"kvstream_throughput[{name}]"]["value"] > 0
+        assert report["figures"][f"kvstream_ttft[{name}]"]["value"] > 0
