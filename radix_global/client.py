@@ -40,7 +40,7 @@ from bana.slo.errors import StoreError
 
 MAX_QUEUED_MESSAGES = 20_000
 MAX_EVENTS_A_TURN = 256
-LINGER_MS = 200
+DETACH_TIMEOUT_S = 2.0
 JOIN_TIMEOUT_S = 5.0
 MAX_TURN_S = 1.0
 
@@ -262,9 +262,7 @@ class StoreClient(StoreLink):
 
     def _send(self, socket: zmq.Socket[bytes], now_s: float) -> str | None:
         if self._closing.is_set():
-            with contextlib.suppress(zmq.Again):
-                socket.send(encode(Detach()), zmq.NOBLOCK)
-            socket.setsockopt(zmq.LINGER, LINGER_MS)
+            self._detach(socket)
             return "the client is closed"
         with self._lock:
             requests = self._book.take_unsent(now_s)
@@ -276,6 +274,15 @@ class StoreClient(StoreLink):
         except zmq.Again:
             return "the store does not take messages"
         return None
+
+    def _detach(self, socket: zmq.Socket[bytes]) -> None:
+        """Say goodbye, and stay until that was heard: a socket that closes drops what it holds."""
+        with contextlib.suppress(zmq.Again):
+            socket.send(encode(Detach()), zmq.NOBLOCK)
+        end_s = self._clock.now_s() + DETACH_TIMEOUT_S
+        while (left_s := end_s - self._clock.now_s()) > 0 and socket.poll(_to_ms(left_s)):
+            if any(isinstance(event, Lost) for event in _receive(socket)):
+                return
 
     def _lose(self, state: LinkState, reason: str) -> bool:
         with self._lock:

@@ -7,6 +7,7 @@
            ──Publish──▶       ──Published──▶
            ──Announce, Withdraw──▶            pages that it is about to publish
            ──Ping──▶          ──Pong(epoch, tiers)──▶
+           ──Detach──▶        ──Lost──▶
            ──anything──▶      ──Lost──▶            not attached here (any more): attach again
 
 Messages are msgpack arrays that begin with their tag. Whoever decodes checks everything that the
@@ -85,7 +86,9 @@ class Enter(Message, frozen=True, tag="enter"):
 
 
 class Detach(Message, frozen=True, tag="detach"):
-    """The end: everything is released. Only when nobody uses a slot of this client any more."""
+    """The end: everything is released, and Lost says so. Only when nobody uses a slot of this
+    client any more.
+    """
 
 
 class Ping(Message, frozen=True, tag="ping"):

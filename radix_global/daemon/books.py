@@ -207,6 +207,7 @@ class StoreBooks:
             case Detach():
                 self.counts["detached"] += 1
                 self._remove(owner)
+                self.tell(owner.route, Lost(self.rules.epoch))
             case _:
                 raise StoreError(f"{type(request).__name__} is for administrators")
 

@@ -78,7 +78,7 @@ def test_so_many_clients_and_no_more(shop: Any) -> None:
     for name in "abc":
         shop.attach(name)
     assert "store.max_owners" in shop.attach("d")[0].reason
-    shop.hear("a", Detach())
+    assert isinstance(shop.hear("a", Detach())[0], Lost)
     assert isinstance(shop.attach("d")[0], Attached)
 
 
