@@ -110,6 +110,11 @@ class StoreBooks:
             self._attach(route, request, now_s)
             return
         owner = self.owners.find_route(route)
+        if owner is not None and isinstance(request, Detach):
+            self.counts["detached"] += 1
+            self._remove(owner)
+            self.tell(route, Lost(self.rules.epoch))
+            return
         if owner is None or owner.state is OwnerState.CUT or self.floor is None:
             self.counts["messages_of_strangers"] += 1
             self.tell(route, Lost(self.rules.epoch))
@@ -204,10 +209,6 @@ class StoreBooks:
                     f"{owner.label!r} (pid {owner.pid}) moves on to namespace {owner.tag:08x}: "
                     f"{self.namespaces.get(owner.tag, '')}"
                 )
-            case Detach():
-                self.counts["detached"] += 1
-                self._remove(owner)
-                self.tell(owner.route, Lost(self.rules.epoch))
             case _:
                 raise StoreError(f"{type(request).__name__} is for administrators")
 

@@ -3,7 +3,7 @@
     Attach ──▶ ATTACHED ──an event could not be delivered──▶ CUT ──Attach──▶ ATTACHED
                   └── Detach, or proven death ──▶ gone, with all it held
 
-One that is CUT may be frozen: it keeps its leases and slots until it attaches again or dies.
+One that is CUT may be frozen: it keeps its leases and slots until it attaches again, ends or dies.
 """
 
 from __future__ import annotations

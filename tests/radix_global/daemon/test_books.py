@@ -82,6 +82,15 @@ def test_so_many_clients_and_no_more(shop: Any) -> None:
     assert isinstance(shop.attach("d")[0], Attached)
 
 
+def test_a_client_that_was_cut_off_may_end(shop: Any) -> None:
+    shop.attach("a")
+    reserve(shop, "a", 3)
+    shop.books.cut(b"a", "a test")
+    assert isinstance(shop.hear("a", Detach())[0], Lost)
+    assert len(shop.books.owners) == 0
+    assert not shop.books.floor.slots.reserved(b"a".ljust(16))
+
+
 def test_a_process_that_has_died_already_is_refused(shop: Any) -> None:
     shop.processes.watch = lambda pid, ticks: None
     assert "does not run here" in shop.attach("a")[0].reason
