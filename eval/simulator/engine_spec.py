@@ -22,7 +22,7 @@ class Overtaking(StrEnum):
 
 
 class TokensSeen(StrEnum):
-    """When clients see what a step gave."""
+    """When clients see what a step gave, and the governor knows of it."""
 
     AT_END = "at_end"
     # The overlap schedule where a launch computes, as on a CPU: results wait for the next launch.
@@ -35,7 +35,7 @@ class EngineSpec(Section, frozen=True):
     `chunk_tokens` bounds the prompt tokens of a step (`--chunked-prefill-size`), `kv_tokens` is
     the KV cache, `can_mix` is `--enable-mixed-chunk`. At most `max_half_done` prompts are begun and
     not finished; they keep their KV. An order is asked for `head_rows` requests. `tokens_seen`
-    delays what clients see, and no decision.
+    says when clients, and the governor, see what a step gave.
     """
 
     kv_tokens: KvTokens

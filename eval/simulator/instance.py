@@ -238,6 +238,10 @@ class Instance:
             self._is_stuck = True
             return Plan((), self._take_decodes(now_s), has_candidates=False)
         plan = machine.decider.decide_step(self._view_step(candidates, now_s))
+        if plan.kind is StepKind.DECODE and not len(machine.running):
+            # All that seemed to decode has ended: the engine reads that, and decides anew.
+            machine.showing.read_now()
+            plan = machine.decider.decide_step(self._view_step(candidates, now_s))
         portions: list[Portion] = []
         if plan.kind is not StepKind.DECODE:
             portions = self._fill(candidates, plan.prefill_tokens, now_s)
@@ -274,14 +278,18 @@ class Instance:
     def _view_step(self, candidates: Sequence[Job], now_s: float) -> StepView:
         machine, spec = self._machine, self._machine.spec
         first, running, model = candidates[0], machine.running, machine.predictor.belief.model
-        decodes = StepShape(decode_requests=len(running), context_tokens=running.context_tokens)
+        fading = running.list_fading(machine.showing, now_s)
+        decodes = StepShape(
+            decode_requests=len(running) + len(fading),
+            context_tokens=running.context_tokens + sum(job.length for job in fading),
+        )
         decode_s = model.estimate_step_s(decodes)
         return StepView(
             model=model,
             decode_requests=decodes.decode_requests,
             context_tokens=decodes.context_tokens,
-            tightest_tpot_s=running.find_tightest_tpot_s(),
-            spare_s=find_spare_s(running.list_paces(), now_s, decode_s),
+            tightest_tpot_s=running.find_tightest_tpot_s(fading),
+            spare_s=find_spare_s(running.list_paces(machine.showing, now_s), now_s, decode_s),
             prefill_tokens=sum(self._filler.charge(job.remaining) for job in candidates),
             prefix_tokens=first.target - first.remaining,
             decodes_since_prefill=self._decodes_since_prefill,
@@ -340,6 +348,7 @@ class Instance:
             return
         beat = len(machine.running.beats_s)
         job.bursts.append(Burst(now_s, beat, beat))
+        machine.running.fade(job, now_s)
         self._finish(job)
 
     def _finish(self, job: Job) -> None:

@@ -7,9 +7,10 @@ which beats it needs another page. A beat costs O(1) and O(log) for each request
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bana.eval.simulator.jobs import Burst, Job, Stage
+from bana.eval.simulator.showing import Showing
 from bana.slo.pace import Pace
 
 
@@ -25,6 +26,8 @@ class RunningBatch:
         self._open_ended = 0
         self._outputs_left = 0
         self._open_outputs_left = 0
+        self._faded: list[Job] = []
+        self._faded_s: float | None = None
         self.beats_s: list[float] = []
         self.jobs: dict[int, Job] = {}
         self.context_tokens = 0
@@ -56,7 +59,19 @@ class RunningBatch:
         ended = [j for j in self._ends.pop(now, ()) if self._end_of.get(j.index) == now]
         for job in ended:
             self.leave(job)
+            self.fade(job, end_s)
         return ended
+
+    def fade(self, job: Job, at_s: float) -> None:
+        """A request had its last token at `at_s`; who decides may not have seen it yet."""
+        if at_s != self._faded_s:
+            self._faded, self._faded_s = [], at_s
+        self._faded.append(job)
+
+    def list_fading(self, showing: Showing, now_s: float) -> list[Job]:
+        """Whose last token is not seen yet: they count as decoding, and compute no more."""
+        is_hidden = self._faded_s is not None and showing.is_hidden(self._faded_s, now_s)
+        return self._faded if is_hidden else []
 
     def leave(self, job: Job) -> None:
         """A request decodes no longer; what it got is entered."""
@@ -81,18 +96,28 @@ class RunningBatch:
         """The tokens to come, those of open-ended answers counted as `ratio` of their limit."""
         return self._outputs_left + ratio * self._open_outputs_left
 
-    def find_tightest_tpot_s(self) -> float | None:
-        """The smallest TPOT limit, None when nothing decodes."""
+    def find_tightest_tpot_s(self, fading: Iterable[Job] = ()) -> float | None:
+        """The smallest TPOT limit, None when nothing decodes and nothing fades."""
         while self._limits_s and self._limits_s[0][1] not in self.jobs:
             heapq.heappop(self._limits_s)
-        return self._limits_s[0][0] if self._limits_s else None
+        limits_s = [job.budget.tpot_s for job in fading]
+        if self._limits_s:
+            limits_s.append(self._limits_s[0][0])
+        return min(limits_s, default=None)
 
-    def list_paces(self) -> Iterator[Pace]:
-        """Each decoding request's progress against its TPOT limit. O(requests)."""
+    def list_paces(self, showing: Showing, now_s: float) -> Iterator[Pace]:
+        """Each decoding request's progress against its TPOT limit, as seen so far. O(requests)."""
         for job in self.jobs.values():
-            out_tokens = self.count_emitted(job)
-            left_tokens = self._end_of[job.index] - len(self.beats_s)
-            yield Pace(job.bursts[0].at_s, job.budget.tpot_s, out_tokens, left_tokens)
+            hidden = showing.is_hidden(self._find_last_s(job), now_s)
+            left_tokens = self._end_of[job.index] - len(self.beats_s) + hidden
+            yield _pace(job, showing, self.count_emitted(job) - hidden, left_tokens)
+        for job in self.list_fading(showing, now_s):
+            yield _pace(job, showing, job.emitted - 1, 1)
+
+    def _find_last_s(self, job: Job) -> float:
+        """When the latest token of a decoding request came."""
+        burst = job.bursts[-1]
+        return self.beats_s[-1] if burst.first_beat < len(self.beats_s) else burst.at_s
 
     def _reserve(self, job: Job, sign: int) -> None:
         if job.is_open_ended:
@@ -100,3 +125,9 @@ class RunningBatch:
             self._open_outputs_left += sign * job.outputs_left
         else:
             self._outputs_left += sign * job.outputs_left
+
+
+def _pace(job: Job, showing: Showing, out_tokens: int, left_tokens: int) -> Pace:
+    """A first token that is not seen yet counts as seen now."""
+    [begun_s] = showing.find_seen([job.bursts[0].at_s])
+    return Pace(begun_s, job.budget.tpot_s, max(out_tokens, 1), left_tokens)

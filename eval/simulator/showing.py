@@ -1,4 +1,4 @@
-"""When clients see the tokens of a step: at its end, or at the end of the one that follows at once.
+"""When clients, and who decides, see the tokens of a step: at its end, or a step later.
 
 AT_END       step 1 ▸ 1   step 2 ▸ 2   idle
 AFTER_NEXT   step 1       step 2 ▸ 1   ▸ 2 idle      a result is read when the next step is launched
@@ -28,3 +28,11 @@ class Showing:
     def find_seen(self, ended_s: Sequence[float]) -> Sequence[float]:
         """When the tokens of steps that ended at these moments were seen."""
         return [self._seen_s.get(at_s, at_s) for at_s in ended_s] if self._is_late else ended_s
+
+    def is_hidden(self, ended_s: float, now_s: float) -> bool:
+        """Whether who decides at `now_s` does not know yet what a step gave that ended then."""
+        return self._is_late and ended_s == self._ended_s == now_s
+
+    def read_now(self) -> None:
+        """Nothing is launched behind the last step: its result is read, and seen, at once."""
+        self._ended_s = None

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bana.eval.requests import Ending
+from bana.eval.requests import Ending, Limits, Observed
 from bana.eval.simulator.engine_spec import TokensSeen
 from bana.eval.simulator.showing import Showing
 
 Make = Callable[..., Any]
 LATE = TokensSeen.AFTER_NEXT
+# Far more than any decode step and the smallest chunk take.
+TPOT_S = 0.2
+
+
+def find_tpot_s(seen: Observed) -> float:
+    assert seen.first_s is not None
+    assert seen.last_s is not None
+    return (seen.last_s - seen.first_s) / (seen.output_tokens - 1)
 
 
 def test_a_token_is_seen_with_the_end_of_the_step_that_follows_at_once() -> None:
@@ -59,3 +67,28 @@ def test_nothing_is_seen_early_or_out_of_order(
         assert list(other.event_times_s) == sorted(other.event_times_s)
         assert other.ending is Ending.FINISHED
         assert other.end_s == other.last_s
+
+
+def test_a_token_that_is_not_seen_yet_is_not_forgotten(server: Any, ask: Make) -> None:
+    # The answer ends at 44 ms, which is seen with the end of the chunk that begins then.
+    short = ask(prompt=10, output=3, limits=Limits(tpot_s=TPOT_S))
+    late = server.but(tokens_seen=LATE, governor="tpot")
+    [seen, _] = late.serve([short, ask(due_s=0.040, prompt=2000)]).observed
+    assert seen.first_s == pytest.approx(0.032)
+    assert 0.044 < seen.last_s <= 0.032 + 2 * TPOT_S
+    [alone] = late.serve([short]).observed
+    assert alone.last_s == pytest.approx(0.044)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 600), st.integers(2, 9)), max_size=9))
+def test_the_governor_holds_what_clients_see(
+    server: Any, ask: Make, given_asks: Sequence[tuple[int, int, int]]
+) -> None:
+    limits = Limits(tpot_s=TPOT_S)
+    asks = [
+        ask(due_s=at / 1000, prompt=prompt, output=out, limits=limits)
+        for at, prompt, out in given_asks
+    ]
+    for seen in server.but(tokens_seen=LATE, governor="tpot").serve(asks).observed:
+        assert find_tpot_s(seen) <= TPOT_S
