@@ -25,6 +25,10 @@ from bana.slo.waiting import (
     QueueView,
 )
 
+# A pass demotes that many and its head, so that it stays short; the others are set aside all the
+# same, and demoted by the next ones.
+MAX_DEMOTED = 1024
+
 
 @dataclasses.dataclass(frozen=True)
 class BudgetOptions:
@@ -58,7 +62,7 @@ class BudgetOrder:
         return OrderPlan(
             head=_join(back[:leaders], front, back[leaders:], view.head_rows),
             reasons=_name_reasons(queue, front, back, leaders)[: view.head_rows],
-            demote=tuple(np.flatnonzero(given_up & ~queue.demoted).tolist()),
+            demote=_pick_demoted(queue, given_up, back),
         )
 
 
@@ -80,6 +84,14 @@ def _pick_back(queue: QueueColumns, given_up: Flags, count: int) -> Integers:
         pick_head(queue.arrival_s, queue.sequence, np.flatnonzero(rows), count) for rows in sets
     )
     return np.concatenate((begun, fresh))[:count]
+
+
+def _pick_demoted(queue: QueueColumns, given_up: Flags, back: Integers) -> tuple[int, ...]:
+    """Never without those who may run now: who has begun undemoted will not be demoted."""
+    rows = np.flatnonzero(given_up & ~queue.demoted)
+    if rows.size > MAX_DEMOTED:
+        rows = np.union1d(rows[:MAX_DEMOTED], back[~queue.demoted[back]])
+    return tuple(rows.tolist())
 
 
 def _name_reasons(

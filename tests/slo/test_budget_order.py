@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from bana.slo.budget_order import MAX_DEMOTED
 from bana.slo.order import (
     ORDERS,
     EngineLoad,
@@ -136,6 +137,20 @@ def test_who_is_demoted_now_may_lead_at_once() -> None:
     rows = [Row(0), Row(1, deadline_s=0.5)]
     plan = _decide(rows, demoted_share=0.1)
     assert plan == OrderPlan((1, 0), ("demoted_share", "deadline"), (1,))
+
+
+def test_many_are_demoted_by_and_by_and_whoever_may_run_at_once() -> None:
+    # The oldest, which lead, stand last.
+    rows = [Row(n, arrival_s=-float(n), deadline_s=-1.0) for n in range(3 * MAX_DEMOTED)]
+    for _ in range(3):
+        plan = _decide(rows)
+        assert plan.head == tuple(range(len(rows) - 1, len(rows) - 9, -1))
+        fresh = {row for row in plan.head if not rows[row].demoted}
+        assert fresh <= set(plan.demote)
+        assert MAX_DEMOTED - 8 <= len(plan.demote) <= MAX_DEMOTED + 8
+        for row in plan.demote:
+            rows[row] = dataclasses.replace(rows[row], demoted=True)
+    assert all(row.demoted for row in rows)
 
 
 def test_a_demoted_request_that_became_feasible_is_ordered_by_its_deadline() -> None:
