@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from sglang_bana.engine.stay import is_elsewhere
+
 # Summing a request costs about 0.3 us, so this bounds the share of time spent to 0.2 %.
 QUEUE_REFRESH_S_PER_REQUEST = 2e-4
 # Asking the pool takes some 10 us; short steps on a GPU need not pay it every time.
@@ -128,7 +130,7 @@ class LoadWatch:
 
 def _uncached_tokens(req: Any) -> int:
     """What is left to compute here of a waiting prompt: nothing while another instance does."""
-    if getattr(req, "bana_elsewhere", False):
+    if is_elsewhere(req):
         return 0
     return max(0, int(req.seqlen - req.num_matched_prefix_tokens))
 

@@ -20,6 +20,7 @@ from bana.slo.restore import RestorePlan, RestoreReason
 from sglang_bana.engine.linker.counts import LinkerCounts
 from sglang_bana.engine.linker.restore_desk import RestoreDesk
 from sglang_bana.engine.linker.wanted import Wanted
+from sglang_bana.engine.stay import stay_of
 
 # The store answers in about a millisecond.
 ANSWER_WAIT_S = 0.003
@@ -121,7 +122,7 @@ class Holds:
         """Hold these no longer; the requests among them that were held."""
         ended = [self._held.pop(rid).req for rid in rids if rid in self._held]
         for req in ended:
-            req.bana_elsewhere = False
+            stay_of(req).is_elsewhere = False
         if not self._held:
             self._next_end_s = math.inf
         return ended

@@ -9,6 +9,8 @@ from typing import Any
 
 from sglang.srt.mem_cache.common import release_kv_cache
 
+from sglang_bana.engine.stay import stay_of
+
 
 class Recovery:
     """Requests of a launched step whose KV did not land; the scheduler's thread calls it.
@@ -36,7 +38,7 @@ class Recovery:
         for req in failed:
             req.discard_output_reason = None
             req.skip_radix_cache_insert = False
-            req.bana_lost = True
+            stay_of(req).is_lost = True
             if req is scheduler.chunked_req:
                 scheduler.chunked_req = scheduler._pending_chunked_abort_req = None
             else:
@@ -65,8 +67,8 @@ class Recovery:
         release_kv_cache(req, self._scheduler.tree_cache, checkpoint=False)
         req.reset_for_retract()
         req.retraction_count, req.retracted_stain, req.inflight_middle_chunks = kept
-        req.is_retracted = req.bana_lost = False
-        req.bana_restored = ()
+        req.is_retracted = stay_of(req).is_lost = False
+        stay_of(req).restored = ()
         if not req.retracted_stain:
             # It is counted anew, by what it will find then.
             req.cached_tokens = req.already_computed = req.storage_hit_length = 0

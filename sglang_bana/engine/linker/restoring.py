@@ -24,6 +24,7 @@ from sglang_bana.engine.linker.requests import is_restorable
 from sglang_bana.engine.linker.restore_desk import RestoreDesk
 from sglang_bana.engine.linker.wanted import Asking, Wanted
 from sglang_bana.engine.scheduling.outcomes import is_own
+from sglang_bana.engine.stay import stay_of
 
 # Ranks hear of a page within a millisecond of each other, where their cores are free.
 CATCH_UP_S = 0.1
@@ -45,8 +46,8 @@ class Restorer:
     @answering(None)
     def expect(self, req: Any, due_s: float) -> None:
         """The request's grammar is being compiled, in which time pages can come; asks once."""
-        if not getattr(req, "bana_expected", False):
-            req.bana_expected = True
+        if not stay_of(req).is_expected:
+            stay_of(req).is_expected = True
             self._ask(req, due_s)
 
     @answering(None)
@@ -54,7 +55,7 @@ class Restorer:
         """The request enters the queue, and is held there if there may be something for it."""
         wanted = self.linker.wants.find(req.rid) or self._ask(req, due_s)
         if wanted is not None:
-            req.bana_elsewhere = wanted.is_computed_elsewhere
+            stay_of(req).is_elsewhere = wanted.is_computed_elsewhere
             self.holds.add(req, wanted, self.linker.clock.now_s())
 
     @answering(None)
@@ -64,7 +65,7 @@ class Restorer:
         """
         self.holds.end((req.rid,))
         self.linker.wants.drop_tail(req.rid)
-        req.bana_meet_tokens = 0
+        stay_of(req).meet_tokens = 0
         wanted = self._ask(req, due_s, covered=False)
         if wanted is not None:
             self.counts.spilled += 1
@@ -146,19 +147,19 @@ class Restorer:
     def _part(self, req: Any, pages: int) -> None:
         """It computes so many pages while those behind them are fetched."""
         first = self.linker.wants.part(req.rid, pages, self.linker.clock.now_s())
-        req.bana_meet_tokens = first * self._tree.page_size
+        stay_of(req).meet_tokens = first * self._tree.page_size
         self.counts.parted += first > 0
 
     def stay_parted(self, req: Any) -> None:
         """It cannot leave its seat, and is computed to its end."""
-        req.bana_meet_tokens = 0
+        stay_of(req).meet_tokens = 0
         self.linker.wants.drop_tail(req.rid)
 
     @answering(None)
     def meet(self, req: Any) -> None:
         """It has computed so many, and is held where it is worth waiting for the others."""
-        req.bana_meet_tokens = 0
-        req.bana_restored_before = getattr(req, "bana_restored", ())
+        stay = stay_of(req)
+        stay.meet_tokens, stay.restored_before = 0, stay.restored
         now_s = self.linker.clock.now_s()
         wanted = self.linker.wants.rejoin(req.rid, now_s)
         if wanted is not None:
@@ -229,15 +230,15 @@ class Restorer:
 
     def _attribute(self, req: Any) -> None:
         """Once a prompt, at its first step; where it parted from its pages, once it met them."""
-        if getattr(req, "bana_attributed", False) or is_own(req):
+        stay = stay_of(req)
+        if stay.is_attributed or is_own(req):
             return
-        if getattr(req, "bana_device_tokens", None) is None:
-            req.bana_device_tokens = req.cached_tokens_device
-        if getattr(req, "bana_meet_tokens", 0):
+        if stay.device_tokens is None:
+            stay.device_tokens = req.cached_tokens_device
+        if stay.meet_tokens:
             return
-        req.bana_attributed = True
-        restored = getattr(req, "bana_restored", ())
-        self.sources.add(len(req.origin_input_ids), req.bana_device_tokens, restored)
+        stay.is_attributed = True
+        self.sources.add(len(req.origin_input_ids), stay.device_tokens, stay.restored)
 
     def _hash_pages(self, req: Any) -> list[str]:
         """SGLang's chained hashes of the whole pages of which a cached copy could be used."""

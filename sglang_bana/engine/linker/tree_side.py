@@ -17,13 +17,14 @@ from bana.radix_global.pages import ARENA
 from sglang_bana.engine.linker.linker import StoreLinker
 from sglang_bana.engine.linker.requests import is_restorable
 from sglang_bana.engine.linker.wanted import Wanted
+from sglang_bana.engine.stay import stay_of
 
 
 class TreeLinker(UnifiedCacheLinkerWrapper):
     """SGLang's driver of a linker, for a `StoreLinker`.
 
-    Of a request that has loaded, `bana_restored` tells the tokens by the place they came from,
-    those of `bana_restored_before`, when it was admitted before, included.
+    Of a request that has loaded, its stay tells the tokens by the place they came from, those
+    that it had when it was admitted before included.
     """
 
     cache_linker: StoreLinker
@@ -84,10 +85,10 @@ class TreeLinker(UnifiedCacheLinkerWrapper):
             hashes = marker.tail_hashes
             pages = self.cache_linker.count_origins(req.rid, hashes[0], len(hashes))
             restored = tuple(count * self.cache.page_size for count in pages)
-        before = getattr(req, "bana_restored_before", ())
+        before = stay_of(req).restored_before
         if before:
             restored = tuple(map(add, before, restored or (0,) * len(before)))
-        req.bana_restored = restored
+        stay_of(req).restored = restored
         # What came from a tier is storage to SGLang, the rest of a load the host's memory.
         req.storage_hit_length = sum(restored) - (restored[ARENA] if restored else 0)
         return loaded, node

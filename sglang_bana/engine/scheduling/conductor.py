@@ -25,6 +25,7 @@ from sglang_bana.engine.scheduling.panel import Panel
 from sglang_bana.engine.scheduling.passes import PassInputs, PassPlan
 from sglang_bana.engine.scheduling.step_learner import StepLearner
 from sglang_bana.engine.scheduling.waiting_room import Slots, Standing, WaitingRoom
+from sglang_bana.engine.stay import stay_of
 
 # Matching a prompt against the tree costs up to a tenth of a millisecond.
 REMEASURED_ROWS = 4
@@ -32,7 +33,7 @@ REMEASURED_ROWS = 4
 
 def find_meet_tokens(req: Any) -> int:
     """Up to which token a prompt is to be computed before it looks what was fetched; 0 for none."""
-    return int(getattr(req, "bana_meet_tokens", 0))
+    return stay_of(req).meet_tokens
 
 
 class Terms(msgspec.Struct, frozen=True):

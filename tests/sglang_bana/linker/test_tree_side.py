@@ -12,6 +12,7 @@ from sglang.srt.mem_cache.unified_cache import unified_cache_linker
 
 from bana.radix_global.keys import page_keys, split_keys
 from sglang_bana.engine.linker.requests import is_restorable
+from sglang_bana.engine.stay import stay_of
 
 from .stand import NAMESPACE
 from .tree_stand import PAGE, TreeStand
@@ -39,7 +40,7 @@ def test_a_prompt_is_restored_through_the_tree() -> None:
     assert private == {}
     restored = target.linker.counts
     assert (restored.failed_loads, restored.faults) == (0, 0)
-    assert req.bana_restored == (WHOLE, 0, 0, 0, 0, 0, 0, 0)
+    assert stay_of(req).restored == (WHOLE, 0, 0, 0, 0, 0, 0, 0)
     assert req.storage_hit_length == 0
 
 
@@ -119,7 +120,7 @@ def test_what_came_from_a_tier_is_told() -> None:
     source.store.deliver(wanted.want, 2)
     target.match(req)
     assert target.load(req) == 6 * PAGE
-    assert req.bana_restored[:2] == (4 * PAGE, 2 * PAGE)
+    assert stay_of(req).restored[:2] == (4 * PAGE, 2 * PAGE)
     assert req.storage_hit_length == 2 * PAGE
 
 
@@ -212,7 +213,7 @@ def test_a_page_that_is_gone_at_admission_costs_nothing() -> None:
     source.store.lose()
     assert target.load(req) == 0
     assert target.allocator.available_size() == free
-    assert req.bana_restored == ()
+    assert stay_of(req).restored == ()
 
 
 def test_an_aborted_request_takes_its_queued_load_back() -> None:

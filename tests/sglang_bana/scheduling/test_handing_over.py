@@ -6,6 +6,7 @@ import pytest
 from sglang.srt.managers.io_struct import AbortReq
 
 from bana.radix_global.messages import WantOutcome
+from sglang_bana.engine.stay import stay_of
 
 from .asks import ask
 from .fake_engine import CLOCK, build_engine
@@ -41,7 +42,7 @@ def test_the_decode_side_waits_and_is_overtaken() -> None:
     prompt = ask("d", 60, handoff="decode")
     engine.step(prompt)
     assert engine.queue() == ["d"]
-    assert prompt.bana_elsewhere
+    assert stay_of(prompt).is_elsewhere
     assert engine.step(ask("x", 12)) == ["x"]
     store.keep(prompt, pages=7)
     store.deliver("d", 7)
@@ -50,7 +51,7 @@ def test_the_decode_side_waits_and_is_overtaken() -> None:
     store.keep(prompt)
     store.deliver("d", 7)
     assert "d" in engine.step()
-    assert not prompt.bana_elsewhere
+    assert not stay_of(prompt).is_elsewhere
     engine.run_dry()
     assert store.linker.counts.late_holds == 0
 

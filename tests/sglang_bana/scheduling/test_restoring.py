@@ -15,6 +15,7 @@ from sglang.srt.managers.io_struct import (
 
 from sglang_bana.engine.linker.holding import merge_back
 from sglang_bana.engine.linker.streamer import StoreStreamer
+from sglang_bana.engine.stay import stay_of
 
 from .asks import ask
 from .books import check_books
@@ -357,7 +358,7 @@ def test_a_client_sees_the_places_that_its_prompt_came_from() -> None:
     req = ask("a", 40)
     req.cached_tokens_device, req.cached_tokens_host, req.cached_tokens_storage = 8, 4, 12
     assert streamer.get_cached_tokens_details(req) == {"device": 8, "host": 4, "storage": 12}
-    req.bana_restored = (4, 8, 0, 4, 0, 0, 0, 0)
+    stay_of(req).restored = (4, 8, 0, 4, 0, 0, 0, 0)
     assert streamer.get_cached_tokens_details(req) == {
         "device": 8,
         "host": 4,

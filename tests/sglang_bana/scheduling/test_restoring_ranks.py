@@ -17,13 +17,19 @@ def build(order: str = "edf", **more: Any) -> tuple[FakeEngine, EngineStore]:
     return engine, add_store(engine)
 
 
-def test_ranks_hold_and_release_together() -> None:
-    engines = [build("stock", tp_size=2) for _ in range(2)]
-    for engine, store in engines:
+def hold_on_both() -> list[tuple[FakeEngine, EngineStore]]:
+    """Two ranks that hold "a", of which the store has all pages and has brought none."""
+    ranks = [build("stock", tp_size=2) for _ in range(2)]
+    for engine, store in ranks:
         req = ask("a", 12)
         store.keep(req)
         engine.turn([req])
         assert engine.queue() == ["a"]
+    return ranks
+
+
+def test_ranks_hold_and_release_together() -> None:
+    engines = hold_on_both()
     # Pages have arrived on the second rank alone: nobody goes on.
     engines[1][1].deliver("a", 9)
     told = engines[0][0]._poll_timeout_aborts()
@@ -36,11 +42,7 @@ def test_ranks_hold_and_release_together() -> None:
 
 
 def test_a_rank_is_given_a_moment_for_what_another_one_has() -> None:
-    engines = [build("stock", tp_size=2) for _ in range(2)]
-    for engine, store in engines:
-        req = ask("a", 12)
-        store.keep(req)
-        engine.turn([req])
+    engines = hold_on_both()
     engines[0][1].deliver("a", 9)
     told = engines[0][0]._poll_timeout_aborts()
     late, store = engines[1]
@@ -55,11 +57,7 @@ def test_a_rank_is_given_a_moment_for_what_another_one_has() -> None:
 
 
 def test_a_rank_whose_pages_do_not_come_goes_on_without_them() -> None:
-    engines = [build("stock", tp_size=2) for _ in range(2)]
-    for engine, store in engines:
-        req = ask("a", 12)
-        store.keep(req)
-        engine.turn([req])
+    engines = hold_on_both()
     engines[0][1].deliver("a", 9)
     told = engines[0][0]._poll_timeout_aborts()
     assert engines[1][0].turn([*told]) == ["a"]
