@@ -7,6 +7,7 @@ cost of a candidate = when its last page is there, then computing everything beh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -109,7 +110,7 @@ def list_meetings(view: RestoreView, prices: EnginePrices) -> Meetings:
     prefix = np.full_like(new, view.device_tokens + arrived * view.page_tokens)
     (rest_s,) = price_rest_s(view, prices, np.array([known])).tolist()
     compute_s = prices.estimate_prefills_s(new, prefix)
-    return Meetings(pages, compute_s, estimate_arrivals_s(view, pages, behind=True), rest_s)
+    return Meetings(pages, compute_s, estimate_arrivals_behind_s(view, pages), rest_s)
 
 
 def list_candidates(view: RestoreView, prices: EnginePrices) -> Candidates:
@@ -127,26 +128,38 @@ def price_rest_s(view: RestoreView, prices: EnginePrices, pages: Integers) -> Fl
     return prices.estimate_prefills_s(new, prefix)
 
 
-def estimate_arrivals_s(view: RestoreView, pages: Integers, *, behind: bool = False) -> Floats:
-    """When so many pages will be there, from now; or, `behind` them, all others that are known.
+def estimate_arrivals_s(view: RestoreView, pages: Integers) -> Floats:
+    """When so many pages will be there, from now.
 
     Tiers read side by side: pages that only some of them hold take those as long as it takes, and
     all pages take all of them together as long as it takes. A tier that was never measured costs
     nothing, until it has been.
     """
+    steps = pages - view.arrived_pages
+    return _estimate_reads_s(view, pages.size, lambda sums: sums[steps])
+
+
+def estimate_arrivals_behind_s(view: RestoreView, pages: Integers) -> Floats:
+    """The same for all other known pages, where those behind so many are read alone."""
+    steps = pages - view.arrived_pages
+    return _estimate_reads_s(view, pages.size, lambda sums: sums[-1] - sums[steps])
+
+
+def _estimate_reads_s(
+    view: RestoreView, size: int, count: Callable[[Integers], Integers]
+) -> Floats:
+    """`count` picks, from how many pages are missing before each place, how many are read."""
     masks = np.frombuffer(view.known or b"", np.uint8)[view.arrived_pages :]
     speeds = {tier.place: tier for tier in view.tiers if tier.bytes_per_s > 0}
     missing = masks & IN_ARENA == 0
-    longest = np.zeros(pages.size)
+    longest = np.zeros(size)
     if not missing.any():
         return longest
-    steps = pages - view.arrived_pages
     kinds: list[int] = np.unique(masks[missing]).tolist()
     every = np.bitwise_or.reduce(masks[missing]).item()
     for kind in {*kinds, every}:
         of_kind = missing if kind == every else missing & (masks == kind)
-        sums = np.concatenate(([0], np.cumsum(of_kind)))
-        wanted = sums[-1] - sums[steps] if behind else sums[steps]
+        wanted = count(np.concatenate(([0], np.cumsum(of_kind))))
         tiers = [tier for place, tier in speeds.items() if kind >> place & 1]
         if not tiers:
             continue

@@ -12,6 +12,7 @@ from bana.slo.fetching import (
     MAX_CANDIDATES,
     RestoreView,
     TierView,
+    estimate_arrivals_behind_s,
     estimate_arrivals_s,
     list_candidates,
     list_meetings,
@@ -53,7 +54,7 @@ def test_pages_come_as_fast_as_their_tier_reads() -> None:
 
 def test_what_lies_behind_a_page_comes_without_what_is_before_it() -> None:
     view = change(known=b"\x01" * 10 + b"\x02" * 10, arrived_pages=5)
-    behind = estimate_arrivals_s(view, np.array([6, 10, 15, 20]), behind=True).tolist()
+    behind = estimate_arrivals_behind_s(view, np.array([6, 10, 15, 20])).tolist()
     assert behind == pytest.approx([1.05, 1.05, 0.55, 0.0])
 
 
