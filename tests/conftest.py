@@ -1,10 +1,13 @@
-"""Real clusters for tests: `bana launch` in a process of its own, stopped and proven gone."""
+"""Real clusters for tests: `bana launch` in a process of its own, stopped and proven gone. Hosts of
+their own to start them on.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +28,7 @@ START_DEADLINE_S = 240.0
 GONE_DEADLINE_S = 60.0
 MARK = "TEST_CLUSTER_MARK"
 FIXTURE_SEED = 20
+SET_UP = "ip link set lo up && mount -t tmpfs tmpfs /dev/shm && echo up && exec sleep 600"
 
 
 class RunningCluster:
@@ -124,13 +128,18 @@ StartCluster = Callable[..., AbstractContextManager[RunningCluster]]
 
 @pytest.fixture(scope="session")
 def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> StartCluster:
-    """A function: launch flags in, a context with a ready cluster out."""
+    """A function: launch flags in, a context with a ready cluster out.
+
+    `host` is the command by which processes of another host are started.
+    """
 
     @contextmanager
-    def start(*flags: str, sglang_args: tuple[str, ...] = ()) -> Iterator[RunningCluster]:
+    def start(
+        *flags: str, sglang_args: tuple[str, ...] = (), host: tuple[str, ...] = ()
+    ) -> Iterator[RunningCluster]:
         run_dir = tmp_path_factory.mktemp("c") / "run"
         mark = uuid.uuid4().hex
-        argv = [sys.executable, "-m", "bana.cli.main", "launch", "--port", "0"]
+        argv = [*host, sys.executable, "-m", "bana.cli.main", "launch", "--port", "0"]
         argv += ["--run-dir", str(run_dir), *flags, "--", *sglang_args]
         with (run_dir.parent / "launch.log").open("wb") as log:
             launcher = subprocess.Popen(
@@ -175,6 +184,50 @@ def _stop(cluster: RunningCluster) -> None:
     assert left == {}, f"left running: {left}"
     sockets = {path for path in cluster.run_dir.rglob("*") if path.is_socket()}
     assert sockets | {path for path in mapped if path.exists()} == set()
+
+
+class Host:
+    """A network and mounts of its own, /dev/shm among them, kept by a process that sleeps there.
+
+    Neither an address nor an arena leads from one to another.
+    """
+
+    def __init__(self) -> None:
+        argv = ["unshare", "--net", "--mount", "sh", "-c", SET_UP]
+        self.keeper = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def await_up(self) -> str:
+        """Empty once it is there, else why it is not."""
+        assert self.keeper.stdout is not None
+        assert self.keeper.stderr is not None
+        if self.keeper.stdout.readline() == b"up\n":
+            return ""
+        return self.keeper.stderr.read().decode(errors="replace").strip()
+
+    @property
+    def entry(self) -> tuple[str, ...]:
+        """What to write before a command that is to run there."""
+        return ("nsenter", f"--target={self.keeper.pid}", "--net", "--mount", "--")
+
+    def close(self) -> None:
+        self.keeper.kill()
+        self.keeper.communicate()
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[Host, Host]]:
+    """Two of them; the test is skipped where there cannot be any."""
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+        pytest.skip("unshare, nsenter or ip is not installed: no networks of their own")
+    made = (Host(), Host())
+    try:
+        trouble = [why for why in [host.await_up() for host in made] if why]
+        if trouble:
+            pytest.skip(f"networks and mounts of their own cannot be made here: {trouble[0]}")
+        yield made
+    finally:
+        for host in made:
+            host.close()
 
 
 @pytest.fixture(scope="session")

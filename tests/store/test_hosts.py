@@ -1,14 +1,9 @@
-"""Two hosts that share nothing but a mounted directory: their daemons serve each other's pages.
-
-A host is a network and a set of mounts of its own, its /dev/shm among them, so that neither an
-address nor an arena leads from one to the other.
-"""
+"""Two hosts that share nothing but a mounted directory: their daemons serve each other's pages."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,53 +15,11 @@ pytestmark = pytest.mark.chaos
 
 Start = Callable[..., Any]
 PAGES = 12
-SET_UP = "ip link set lo up && mount -t tmpfs tmpfs /dev/shm && echo up && exec sleep 600"
-
-
-class Host:
-    """A network and mounts, kept by a process that sleeps there."""
-
-    def __init__(self) -> None:
-        argv = ["unshare", "--net", "--mount", "sh", "-c", SET_UP]
-        self.keeper = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def await_up(self) -> str:
-        """Empty once it is there, else why it is not."""
-        assert self.keeper.stdout is not None
-        assert self.keeper.stderr is not None
-        if self.keeper.stdout.readline() == b"up\n":
-            return ""
-        return self.keeper.stderr.read().decode(errors="replace").strip()
-
-    @property
-    def entry(self) -> tuple[str, ...]:
-        """What to write before a command that is to run there."""
-        return ("nsenter", f"--target={self.keeper.pid}", "--net", "--mount", "--")
-
-    def close(self) -> None:
-        self.keeper.kill()
-        self.keeper.communicate()
-
-
-@pytest.fixture
-def hosts() -> Iterator[tuple[Host, Host]]:
-    """Two of them; the test is skipped where there cannot be any."""
-    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
-        pytest.skip("unshare, nsenter or ip is not installed: no networks of their own")
-    made = (Host(), Host())
-    try:
-        trouble = [why for why in [host.await_up() for host in made] if why]
-        if trouble:
-            pytest.skip(f"networks and mounts of their own cannot be made here: {trouble[0]}")
-        yield made
-    finally:
-        for host in made:
-            host.close()
 
 
 @pytest.fixture
 def daemons(
-    hosts: tuple[Host, Host], start_daemon: Start, tier: Start, tmp_path: Path
+    hosts: tuple[Any, Any], start_daemon: Start, tier: Start, tmp_path: Path
 ) -> tuple[Any, Any]:
     """One on each host, over the same directory."""
     return start_pair(hosts, start_daemon, tier(tmp_path / "a", options=SHARED))
@@ -76,7 +29,7 @@ SHARED = {"segment_bytes": 2**20, "writers": 2}
 
 
 def start_pair(
-    hosts: tuple[Host, Host], start_daemon: Start, shared: Any, **settings: Any
+    hosts: tuple[Any, Any], start_daemon: Start, shared: Any, **settings: Any
 ) -> tuple[Any, Any]:
     names = ("one", "two")
     pair = [
@@ -180,7 +133,7 @@ def test_who_waits_for_pages_that_nobody_writes_gives_up_when_that_was_promised(
 
 
 def test_both_hosts_write_the_same_pages_and_either_copy_is_right(
-    hosts: tuple[Host, Host], start_daemon: Start, start_client: Start, tier: Start, tmp_path: Path
+    hosts: tuple[Any, Any], start_daemon: Start, start_client: Start, tier: Start, tmp_path: Path
 ) -> None:
     # They look at the directory at their start only, so that neither knows of the other's copies.
     shared = tier(tmp_path / "a", options=SHARED)
