@@ -43,6 +43,9 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A smoke: claims nothing.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Longer than the default.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard interrupted trials.")] = False,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Measure this part alone; may be repeated.")
+    ] = None,
 ) -> None:
     """Run one benchmark and write its figures; an interrupted run is taken up again."""
     from bana.eval.bench.errors import BenchError
@@ -51,7 +54,8 @@ def bench(
 
     if name == "list":
         for known, entry in BENCHES.items():
-            typer.echo(f"{known:10} {entry.help}")
+            parts = f" (parts: {', '.join(entry.parts)})" if entry.parts else ""
+            typer.echo(f"{known:13} {entry.help}{parts}")
         return
     found = find_bench(name)
     request = BenchRequest(
@@ -59,6 +63,7 @@ def bench(
         seed=seed,
         scale=_choose_scale(quick=quick, full=full),
         earlier=Earlier.DISCARD if fresh else Earlier.RESUME,
+        parts=tuple(part or ()),
     )
     try:
         report = run_bench(found, request, _say)

@@ -13,7 +13,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from bana.eval.bench.trials import (
     partial_path,
     trials_path,
 )
-from bana.slo.errors import ConfigError
+from bana.slo.errors import ConfigError, describe_unknown
 from bana.slo.figures import BenchReport, Figure
 
 Say = Callable[[str], None]
@@ -63,12 +63,13 @@ class Earlier(StrEnum):
 
 
 class BenchRequest(msgspec.Struct, frozen=True):
-    """What the user asked for."""
+    """What the user asked for; no `parts` are all."""
 
     output: Path
     seed: int = 0
     scale: Scale = Scale.DEFAULT
     earlier: Earlier = Earlier.RESUME
+    parts: tuple[str, ...] = ()
 
 
 class Interruption:
@@ -112,6 +113,10 @@ class Session:
         self._say(line)
         self._interruption.check()
 
+    def wants(self, part: str) -> bool:
+        """Whether this part of the benchmark was asked for."""
+        return not self.request.parts or part in self.request.parts
+
     def run_trial(self, name: str, measure: Callable[[], Values]) -> Values:
         """One measurement, or what it gave before the interruption."""
         known = self._log.recall(name)
@@ -138,20 +143,26 @@ class Session:
 
 
 class Bench(msgspec.Struct, frozen=True):
-    """One benchmark: what it answers, the settings of a scale, and how it is taken."""
+    """One benchmark: what it answers, the settings of a scale, and how it is taken.
+
+    Each of its `parts` can be measured without the others; the figures of a part are its own.
+    """
 
     help: str
     settings: Callable[[Scale], Mapping[str, object]]
     measure: Callable[[Session], Mapping[str, Figure]]
+    parts: tuple[str, ...] = ()
 
 
 def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
     """Measure, write the report to `request.output` and return it.
 
-    ConfigError when the output cannot be written, BenchError when the run is invalid. On an
-    interruption the trials taken so far stay beside the output.
+    ConfigError when the output cannot be written or a part is unknown, BenchError when the run is
+    invalid. On an interruption the trials taken so far stay beside the output; whichever parts are
+    asked for, they are the same.
     """
     output = request.output
+    _require_known(bench.parts, request.parts)
     if not output.parent.is_dir() or output.is_dir():
         raise ConfigError(f"cannot write --json {output}: name a file in an existing folder")
     unfinished = partial_path(output)
@@ -168,12 +179,22 @@ def run_bench(bench: Bench, request: BenchRequest, say: Say) -> BenchReport:
         report = msgspec.structs.replace(
             blank,
             commit=_name_commit(source, read_source()),
-            settings={**blank.settings, **session.notes},
+            settings={**blank.settings, **session.notes, **_name_parts(request)},
             figures=_claim(figures, request.scale),
         )
         write_report(output, report)
         unfinished.replace(trials_path(output))
     return report
+
+
+def _require_known(known: Sequence[str], parts: Sequence[str]) -> None:
+    for part in parts:
+        if part not in known:
+            raise ConfigError(describe_unknown("part", part, known))
+
+
+def _name_parts(request: BenchRequest) -> dict[str, object]:
+    return {"parts": list(request.parts)} if request.parts else {}
 
 
 def _take_pair(plan: PairPlan, order: tuple[Run, Run], measure: MeasureRun) -> Values:

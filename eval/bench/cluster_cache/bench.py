@@ -37,12 +37,20 @@ from bana.eval.bench.cluster_cache.settings import (
     list_sides,
 )
 from bana.eval.bench.cluster_cache.sides import Doors, open_fleet
-from bana.eval.bench.cluster_cache.workloads import Draw, Shared, find_data, offer_requests
+from bana.eval.bench.cluster_cache.workloads import (
+    WORKLOADS,
+    Draw,
+    Shared,
+    find_data,
+    offer_requests,
+)
 from bana.eval.bench.harness import Bench, Session
 from bana.eval.bench.slo.grid import take_turns
 from bana.eval.bench.trials import Values
 from bana.eval.requests import Workload
 from bana.slo.figures import Figure
+
+HANDOFF = "handoff"
 
 
 def measure_cluster_cache(session: Session) -> Mapping[str, Figure]:
@@ -50,7 +58,9 @@ def measure_cluster_cache(session: Session) -> Mapping[str, Figure]:
     settings = SCALES[session.request.scale]
     with open_fleet(session, settings) as (fleet, folder):
         figures = measure_workloads(session, settings, fleet, folder)
-        return {**figures, **measure_handoff(session, settings, fleet)}
+        if session.wants(HANDOFF):
+            figures |= measure_handoff(session, settings, fleet)
+        return figures
 
 
 def measure_workloads(
@@ -60,13 +70,14 @@ def measure_workloads(
     figures: dict[str, Figure] = {}
     cases: list[Case] = []
     told: dict[str, object] = {}
-    for shared in settings.shared:
+    for shared in filter(session.wants, settings.shared):
         job = CacheJob(session, settings, shared, fleet, folder)
         figures |= job.run()
         cases += job.cases
         told |= job.notes
-    better, loss = find_better_routing(cases)
-    told["better_routing"] = {"policy": better, "ttft_of_the_other": round(loss, 3)}
+    if cases:
+        better, loss = find_better_routing(cases)
+        told["better_routing"] = {"policy": better, "ttft_of_the_other": round(loss, 3)}
     session.notes["measured"] = told
     return figures
 
@@ -190,4 +201,5 @@ CLUSTER_CACHE = Bench(
     help="a shared store and its routing beside private caches and cache-aware routing",
     settings=describe_cluster_cache_settings,
     measure=measure_cluster_cache,
+    parts=(*WORKLOADS, HANDOFF),
 )

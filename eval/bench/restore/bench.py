@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Bench, Session
-from bana.eval.bench.restore.engine_part import measure_engine
+from bana.eval.bench.restore.engine_part import ENGINE, measure_engine
 from bana.eval.bench.restore.figures import SweepPoint, list_figures, require_cover
 from bana.eval.bench.restore.settings import (
     FIXED,
@@ -43,8 +43,9 @@ def measure_restore(session: Session) -> Mapping[str, Figure]:
     """All figures of this benchmark, part by part."""
     settings = SCALES[session.request.scale]
     figures: dict[str, Figure] = {}
-    for part in PARTS:
-        figures |= part(session, settings)
+    for name, part in PARTS.items():
+        if session.wants(name):
+            figures |= part(session, settings)
     return figures
 
 
@@ -60,7 +61,7 @@ def measure_simulated(session: Session, settings: RestoreSettings) -> Mapping[st
     return dict(list_figures(SIMULATED, points, session.request.seed))
 
 
-PARTS: tuple[Part, ...] = (measure_simulated, measure_engine)
+PARTS: Mapping[str, Part] = {SIMULATED: measure_simulated, ENGINE: measure_engine}
 
 
 class SimulatedSweep:
@@ -122,4 +123,5 @@ RESTORE = Bench(
     help="fetch or recompute: the planner beside fixed rules and no store, by bandwidth",
     settings=describe_restore_settings,
     measure=measure_restore,
+    parts=tuple(PARTS),
 )

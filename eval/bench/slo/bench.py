@@ -9,12 +9,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
+import msgspec
+
 from bana.eval.bench.harness import Bench, Session
 from bana.eval.bench.slo.figures import WorkloadRuns, judge_workload
 from bana.eval.bench.slo.grid import Tried, plan_round, take_turns
 from bana.eval.bench.slo.points import PointSeen, describe_isolated
 from bana.eval.bench.slo.settings import (
     BUDGET,
+    DEFAULT,
     SCALES,
     TUNED,
     SloSettings,
@@ -43,7 +46,9 @@ def measure_slo(session: Session) -> Mapping[str, Figure]:
 
 def measure_fleet(session: Session, settings: SloSettings, fleet: Fleet) -> Mapping[str, Figure]:
     """Tune the stock sides for every workload, then compare all sides."""
-    jobs = {w.name: SloJob(session, settings, w, fleet) for w in settings.workloads}
+    wanted = tuple(w for w in settings.workloads if session.wants(w.name))
+    settings = msgspec.structs.replace(settings, workloads=wanted)
+    jobs = {w.name: SloJob(session, settings, w, fleet) for w in wanted}
     tuned = tune_stock(settings, {name: job.offer_tuning for name, job in jobs.items()})
     figures: dict[str, Figure] = {}
     told: dict[str, object] = {}
@@ -152,4 +157,5 @@ SLO = Bench(
     help="latency budgets against stock SGLang's orders: requests/s that keep their promises",
     settings=describe_slo_settings,
     measure=measure_slo,
+    parts=tuple(workload.name for workload in DEFAULT.workloads),
 )

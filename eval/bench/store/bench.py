@@ -106,8 +106,9 @@ def measure_store(session: Session) -> Mapping[str, Figure]:
     """All figures of this benchmark, part by part."""
     settings = SCALES[session.request.scale]
     figures: dict[str, Figure] = {}
-    for part in PARTS:
-        figures |= part(session, settings)
+    for name, part in PARTS.items():
+        if session.wants(name):
+            figures |= part(session, settings)
     return figures
 
 
@@ -177,14 +178,14 @@ def measure_index_size(session: Session, settings: StoreSettings) -> Mapping[str
     return measure_index_apart(session, settings.index)
 
 
-PARTS: tuple[Part, ...] = (
-    measure_tiers,
-    measure_reader,
-    measure_cached_reads,
-    measure_beside_peers,
-    measure_beside_engine,
-    measure_index_size,
-)
+PARTS: Mapping[str, Part] = {
+    "tiers": measure_tiers,
+    "reader": measure_reader,
+    "cached_reads": measure_cached_reads,
+    "peers": measure_beside_peers,
+    "engine": measure_beside_engine,
+    "index": measure_index_size,
+}
 
 
 class _Sum:
@@ -343,4 +344,5 @@ STORE = Bench(
     help="the store: tiers together, reads beside preadv and peers, passes, overlap, the index",
     settings=describe_store_settings,
     measure=measure_store,
+    parts=tuple(PARTS),
 )

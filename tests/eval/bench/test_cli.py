@@ -39,6 +39,8 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(tmp_path: Path) -> 
         (["router"], "--json FILE"),
         (["router", "--quick", "--full", "--json", "x.json"], "exclude each other"),
         (["router", "--quick", "--json", "no/such/folder/x.json"], "existing folder"),
+        (["router", "--part", "all", "--json", "x.json"], "unknown part 'all' (known: none)"),
+        (["slo", "--part", "brusty", "--json", "x.json"], "did you mean 'bursty'?"),
     ],
 )
 def test_unusable_words_are_one_line_and_status_2(words: list[str], reason: str) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,31 @@ def test_an_output_in_no_folder_is_refused_before_measuring(tmp_path: Path) -> N
         run_bench(fake.bench(), BenchRequest(tmp_path / "no" / "out.json"), ignore)
 
     assert fake.runs == []
+
+
+def test_parts_share_their_trials_with_the_whole(tmp_path: Path) -> None:
+    taken: list[str] = []
+
+    def take(part: str) -> Values:
+        taken.append(part)
+        return {"x": 1.0}
+
+    def measure(session: Session) -> Mapping[str, Figure]:
+        for part in filter(session.wants, ("a", "b")):
+            session.run_trial(part, partial(take, part))
+        if session.wants("c"):
+            raise KeyboardInterrupt
+        return {}
+
+    bench = Bench("fake", lambda _: {}, measure, parts=("a", "b", "c"))
+    output = tmp_path / "out.json"
+    with pytest.raises(ConfigError, match="unknown part 'd'"):
+        run_bench(bench, BenchRequest(output, parts=("a", "d")), ignore)
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(bench, BenchRequest(output), ignore)
+    assert taken == ["a", "b"]
+
+    report = run_bench(bench, BenchRequest(output, parts=("b",)), ignore)
+
+    assert taken == ["a", "b"]
+    assert report.settings["parts"] == ["b"]

@@ -9,7 +9,6 @@ import pytest
 
 from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import BenchRequest, Scale, run_bench
-from bana.eval.bench.restore import bench
 from bana.eval.bench.restore.bench import RESTORE, measure_ttfts, read_ttft_s
 from bana.eval.bench.restore.figures import SweepPoint, list_figures, require_cover
 from bana.eval.bench.restore.settings import FIXED, NO_STORE, PLANNED, SCALES, build_scene
@@ -39,6 +38,8 @@ def test_the_best_fixed_rule_is_that_of_the_point() -> None:
     cost = figures["ttft_vs_no_store[simulated]"]
     assert (cost.value, cost.met) == (pytest.approx(1 / 0.95), False)
     assert figures["ttft_vs_planned[always,simulated,light,1GB/s]"].value == pytest.approx(9.0)
+    floor = figures["ttft_vs_floor[planned,simulated,light,30GB/s]"]
+    assert floor.value == pytest.approx((2.0 + 1.2) / (2.0 * 1.2))
 
 
 def test_a_sweep_without_a_bad_rule_proves_nothing() -> None:
@@ -72,12 +73,11 @@ def test_the_default_sweep_spans_more_than_a_tenfold_bandwidth() -> None:
         assert max(settings.bytes_per_s) >= 10 * min(settings.bytes_per_s)
 
 
-def test_a_smoke_runs_and_claims_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smoke_runs_and_claims_nothing(tmp_path: Path) -> None:
     # The other part starts engines.
-    monkeypatch.setattr(bench, "PARTS", (bench.measure_simulated,))
-    report = run_bench(
-        RESTORE, BenchRequest(tmp_path / "restore.json", scale=Scale.QUICK), lambda line: None
-    )
+    request = BenchRequest(tmp_path / "restore.json", scale=Scale.QUICK, parts=("simulated",))
+    report = run_bench(RESTORE, request, lambda line: None)
+    assert report.settings["parts"] == ["simulated"]
     rows = {f"light,{speed / 1e9:g}GB/s" for speed in QUICK.bytes_per_s}
     for name in ("restore_vs_best_fixed", "ttft_vs_no_store"):
         assert {f"{name}[simulated,{row}]" for row in rows} < set(report.figures)
