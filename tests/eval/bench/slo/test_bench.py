@@ -19,8 +19,9 @@ SIDES = ["budget", "fcfs", "shortest-prefill-first"]
 CANDIDATES = ((), ("--enable-mixed-chunk",))
 SETTINGS = msgspec.structs.replace(
     QUICK,
-    workloads=(
-        SloWorkload("w", QUICK.workloads[0].shape, 40.0, 40.0, 40.0, QUICK.workloads[0].grid),
+    workloads=tuple(
+        SloWorkload(name, QUICK.workloads[0].shape, 40.0, 40.0, 40.0, QUICK.workloads[0].grid)
+        for name in ("w", "unasked")
     ),
     candidates=CANDIDATES,
     stock_orders=tuple(SIDES[1:]),
@@ -38,7 +39,7 @@ class Measurement:
         self.said: list[str] = []
         path = folder / "trials.jsonl"
         with open_trials(path, "key") as log:
-            request = BenchRequest(folder / "out.json")
+            request = BenchRequest(folder / "out.json", parts=("w",))
             self.session = Session(request, log, self.said.append, Interruption())
             self.figures: dict[str, Figure] = dict(
                 measure_fleet(self.session, SETTINGS, self.fleet)
@@ -88,6 +89,8 @@ def test_every_side_has_its_attainment_and_the_report_says_how_it_was_tuned(
     assert not [name for name in run.figures if name.startswith("max_rate")]
     told = run.session.notes["measured"]
     assert isinstance(told, dict)
+    assert set(told) == {"w"}
+    assert not any("unasked" in line for line in run.said)
     assert set(told["w"]["tuning_attainment"]) == {"defaults", "--enable-mixed-chunk"}
     assert told["w"]["tuned_flags"] == "defaults"
     assert set(told["w"]["unbracketed"]) == set(SIDES)
