@@ -70,8 +70,7 @@ class RunningBatch:
 
     def list_fading(self, showing: Showing, now_s: float) -> list[Job]:
         """Whose last token is not seen yet: they count as decoding, and compute no more."""
-        is_hidden = self._faded_s is not None and showing.is_hidden(self._faded_s, now_s)
-        return self._faded if is_hidden else []
+        return self._faded if self._faded_s == now_s and showing.hides(now_s) else []
 
     def leave(self, job: Job) -> None:
         """A request decodes no longer; what it got is entered."""
@@ -107,8 +106,9 @@ class RunningBatch:
 
     def list_paces(self, showing: Showing, now_s: float) -> Iterator[Pace]:
         """Each decoding request's progress against its TPOT limit, as seen so far. O(requests)."""
+        is_hiding = showing.hides(now_s)
         for job in self.jobs.values():
-            hidden = showing.is_hidden(self._find_last_s(job), now_s)
+            hidden = is_hiding and self._find_last_s(job) == now_s
             left_tokens = self._end_of[job.index] - len(self.beats_s) + hidden
             yield _pace(job, showing, self.count_emitted(job) - hidden, left_tokens)
         for job in self.list_fading(showing, now_s):
@@ -129,5 +129,5 @@ class RunningBatch:
 
 def _pace(job: Job, showing: Showing, out_tokens: int, left_tokens: int) -> Pace:
     """A first token that is not seen yet counts as seen now."""
-    [begun_s] = showing.find_seen([job.bursts[0].at_s])
+    begun_s = showing.when_seen(job.bursts[0].at_s)
     return Pace(begun_s, job.budget.tpot_s, max(out_tokens, 1), left_tokens)

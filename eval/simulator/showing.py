@@ -27,11 +27,15 @@ class Showing:
 
     def find_seen(self, ended_s: Sequence[float]) -> Sequence[float]:
         """When the tokens of steps that ended at these moments were seen."""
-        return [self._seen_s.get(at_s, at_s) for at_s in ended_s] if self._is_late else ended_s
+        return [self.when_seen(at_s) for at_s in ended_s] if self._is_late else ended_s
 
-    def is_hidden(self, ended_s: float, now_s: float) -> bool:
-        """Whether who decides at `now_s` does not know yet what a step gave that ended then."""
-        return self._is_late and ended_s == self._ended_s == now_s
+    def when_seen(self, ended_s: float) -> float:
+        """The same of one step."""
+        return self._seen_s.get(ended_s, ended_s)
+
+    def hides(self, now_s: float) -> bool:
+        """Whether who decides at `now_s` does not know yet what the step gave that ended then."""
+        return self._is_late and self._ended_s == now_s
 
     def read_now(self) -> None:
         """Nothing is launched behind the last step: its result is read, and seen, at once."""

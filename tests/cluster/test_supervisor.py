@@ -24,8 +24,7 @@ DEADLINE_S = 60.0
 def wait_until(is_met: Callable[[], Any], what: Callable[[], object] = lambda: "") -> Any:
     end_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < end_s:
-        found = is_met()
-        if found:
+        if found := is_met():
             return found
         time.sleep(0.05)
     pytest.fail(f"not within {DEADLINE_S} s: {what()}")
