@@ -115,8 +115,11 @@ class BanaScheduler(RestoringScheduler):
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         planned = super().get_next_batch_to_run(running_batch, last_batch)
-        if self.conductor is not None and planned.batch_to_run is not None:
-            self.conductor.note_step(planned.batch_to_run)
+        if self.conductor is not None:
+            if planned.batch_to_run is None:
+                self.conductor.learner.note_pause()
+            else:
+                self.conductor.note_step(planned.batch_to_run)
         return planned
 
     @property

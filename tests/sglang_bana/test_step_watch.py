@@ -49,9 +49,10 @@ def run(watch: StepWatch, clock: Clock, batch: Any, seconds_s: float) -> None:
     watch.launched(launch)
 
 
-def test_a_cpu_step_takes_as_long_as_its_launch(clock: Clock) -> None:
+def test_a_cpu_step_lasts_from_launch_to_launch(clock: Clock) -> None:
     watch = StepWatch(RunsIn.LAUNCH)
     run(watch, clock, decode_batch(5), 0.5)
+    clock.now_s += 0.125
     run(watch, clock, decode_batch(5, 6), 0.25)
     seen = watch.ended()
     assert seen is not None
@@ -59,7 +60,17 @@ def test_a_cpu_step_takes_as_long_as_its_launch(clock: Clock) -> None:
     clock.now_s += 3.0
     seen = watch.ended()
     assert seen is not None
-    assert (seen.shape, seen.seconds_s) == (StepShape(0, 0.0, 2, 11), pytest.approx(0.25))
+    assert (seen.shape, seen.seconds_s) == (StepShape(0, 0.0, 2, 11), pytest.approx(0.375))
+
+
+def test_a_cpu_step_after_a_pass_without_one_lasts_from_its_launch(clock: Clock) -> None:
+    watch = StepWatch(RunsIn.LAUNCH)
+    run(watch, clock, decode_batch(5), 0.5)
+    watch.rest()
+    clock.now_s += 20.0
+    run(watch, clock, decode_batch(5), 0.25)
+    seen = [watch.ended(), watch.ended()]
+    assert [one.seconds_s for one in seen if one is not None] == pytest.approx([0.5, 0.25])
 
 
 def test_a_device_step_lasts_from_the_result_before_it(clock: Clock) -> None:

@@ -57,6 +57,10 @@ class StepLearner:
             self._context_tokens = seen.shape.context_tokens // seen.shape.decode_requests
         self._share(seen)
 
+    def note_pause(self) -> None:
+        """This pass launches no step."""
+        self._watch.rest()
+
     def note_idle(self) -> None:
         """Nothing runs and nothing waits: the next prompt will be alone."""
         self._chunk = None

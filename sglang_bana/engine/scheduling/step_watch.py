@@ -1,7 +1,10 @@
 """How long the steps of an engine really take, measured where they run.
 
 device    launch N ─▶ launch N+1 ─▶ result N        N took from result N-1 (or its launch) on
-CPU       launch N runs the forward itself          N took as long as its launch
+CPU       launch N runs the forward itself          N took from the end of launch N-1 (or its begin)
+                                                    to the end of launch N
+
+So what the scheduler does between two steps is in their time, as it is in the gaps that clients see.
 """
 
 from __future__ import annotations
@@ -51,15 +54,24 @@ class StepWatch:
         self._runs_in = runs_in
         self._launched: deque[Launch] = deque(maxlen=MAX_IN_FLIGHT)
         self._ended_s = 0.0
+        # When the last launch returned, None where the next one does not follow on it.
+        self._returned_s: float | None = None
 
     def begin(self, batch: Any) -> Launch:
         """The step is about to be launched."""
-        return Launch(read_shape(batch), time.monotonic())
+        begun_s = time.monotonic()
+        if self._runs_in is RunsIn.LAUNCH and self._returned_s is not None:
+            begun_s = self._returned_s
+        return Launch(read_shape(batch), begun_s)
 
     def launched(self, launch: Launch) -> None:
         """The launch has returned; its result will come in turn."""
-        launch.returned_s = time.monotonic()
+        launch.returned_s = self._returned_s = time.monotonic()
         self._launched.append(launch)
+
+    def rest(self) -> None:
+        """A pass launches nothing: the next step begins when it is launched."""
+        self._returned_s = None
 
     def ended(self) -> StepTime | None:
         """The oldest step whose result has now been seen, with its seconds."""
