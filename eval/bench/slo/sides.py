@@ -1,4 +1,4 @@
-"""The servers of a benchmark of promises: one instance a side, each on the same core.
+"""The servers of a benchmark of promises: one instance a side, the schedulers on the same core.
 
 All that take turns stay up; whoever is not asked sleeps. A side that an interrupted run no longer
 needs is never started.
@@ -17,7 +17,6 @@ import psutil
 from bana.eval.bench.children import confined, pin_process
 from bana.eval.bench.clusters import (
     FLUSH_PATH,
-    FRONT_DOOR,
     INFO_PATH,
     STOCK_SCHEDULER,
     Cluster,
@@ -136,9 +135,11 @@ class Fleet:
         name, cores = f"{side.name}-{self._started}", self._placement.server
         with contextlib.ExitStack() as stack:
             ready = stack.enter_context(cluster(name, words, cores, self._folder, timeout_s))
-            _check_scheduler(side, ready)
-            for pid in (ready.child.pid, ready.find_pid(FRONT_DOOR)):
-                pin_process(pid, self._placement.client)
+            scheduler = _check_scheduler(side, ready)
+            # Steps are alone on their core, as they are on a device.
+            for process in ready.child.list_processes():
+                if process.pid != scheduler:
+                    pin_process(process.pid, self._placement.upstream)
             return Served(side, ready), stack.pop_all()
 
     def _find_model(self) -> str:
@@ -169,8 +170,10 @@ def require_memory(name: str, needed_bytes: int, available_bytes: int) -> None:
         )
 
 
-def _check_scheduler(side: SloSide, ready: Cluster) -> None:
-    """Each side must run what it stands for."""
-    runs = ready.wait_proof().scheduler_class
+def _check_scheduler(side: SloSide, ready: Cluster) -> int:
+    """The process of its scheduler, which must run what the side stands for."""
+    proof = ready.wait_proof()
+    runs = proof.scheduler_class
     if (runs == STOCK_SCHEDULER) is side.is_bana:
         raise BenchError(f"{side.name} runs {runs}: the comparison would not be what it says")
+    return proof.pid
