@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from bana.eval.bench.agreement.engine_facts import list_facts
-from bana.eval.bench.agreement.figures import Compared, Range, list_figures
+from bana.eval.bench.agreement.figures import Compared, Pair, Range, list_figures
 from bana.eval.bench.agreement.settings import (
     LOGGED_POLICIES,
     SCALES,
@@ -91,11 +91,12 @@ class AgreementJob:
         self._workload = workload
         self._taker = Taker(session, settings, workload, fleet, settings.warmup_requests)
         self._sides = list_sides(settings)
-        self._isolated: dict[str, Isolated] = {}
+        self._isolated: Isolated | None = None
+        self._idle: dict[str, Isolated] = {}
 
     def run(self) -> Mapping[str, Figure]:
         """Fit on a seed of its own, then judge on the others."""
-        settings, isolated = self._settings, self._learn_isolated(BUDGET)
+        settings, isolated = self._settings, self._learn_isolated()
         capacity_rps = self._search(isolated)
         self.notes["capacity_rps"] = capacity_rps
         fit = self._take_fit(capacity_rps, isolated)
@@ -103,7 +104,7 @@ class AgreementJob:
         twins = {name: self._make_twin(name, model, isolated) for name in self._sides}
         simulated = self._simulate(twins[BUDGET], self._draw_fit(capacity_rps))
         # Told, and not judged: the model was taken from it.
-        own = Compared(settings.seeds, settings.fit_load, read_point(fit), simulated)
+        own = Compared(settings.seeds, settings.fit_load, (Pair(read_point(fit), simulated, 1.0),))
         self.notes["fit"] = own.describe()
         self._tell(simulated)
         return self._judge(self._run_loads(capacity_rps, twins))
@@ -135,15 +136,23 @@ class AgreementJob:
         name = f"{self._workload.name}, fit at {draw.rate_rps:.4g}/s"
         return self._session.run_trial(name, measure)
 
-    def _learn_isolated(self, name: str) -> Isolated:
-        if name not in self._isolated:
-            where = f"isolated latency, {name}"
-            self._isolated[name] = self._taker.learn_isolated(self._sides[name], where)
-        return self._isolated[name]
+    def _learn_isolated(self) -> Isolated:
+        """What promises are multiples of."""
+        if self._isolated is None:
+            where = f"isolated latency, {BUDGET}"
+            self._isolated = self._taker.learn_isolated(self._sides[BUDGET], where)
+        return self._isolated
+
+    def _learn_idle(self, name: str) -> Isolated:
+        """The same of either side, once the fit has been taken: machines drift."""
+        if name not in self._idle:
+            where = f"isolated latency after the fit, {name}"
+            self._idle[name] = self._taker.learn_isolated(self._sides[name], where)
+        return self._idle[name]
 
     def _make_twin(self, name: str, model: StepModel, isolated: Isolated) -> Twin:
         """The twin of a side, its gaps fitted on the idle server."""
-        alone = self._learn_isolated(name)
+        alone = self._learn_idle(name)
 
         def measure() -> Values:
             return list_facts(self._taker.reach(self._sides[name], isolated).read_info())
@@ -164,22 +173,33 @@ class AgreementJob:
         self, capacity_rps: float, twins: Mapping[str, Twin]
     ) -> dict[str, list[Compared]]:
         """The judged points of all sides; each load is offered to them in turn."""
-        isolated = self._learn_isolated(BUDGET)
         compared: dict[str, list[Compared]] = {name: [] for name in self._sides}
         for seed in range(self._settings.seeds):
             tried: dict[str, list[Tried]] = {name: [] for name in self._sides}
             carried_rps, turn = self._find_carried(twins[BUDGET], seed, capacity_rps), seed
             while (planned := plan_round(tried, self._workload.grid)) is not None:
                 draw = Draw(seed, planned.multiple * carried_rps, self._settings.requests)
-                for name in take_turns(planned.sides, turn):
-                    where = f"seed {seed}, load {planned.multiple:.3g}"
-                    live = self._taker.take(self._sides[name], where, draw, isolated)
-                    tried[name].append(Tried(planned.multiple, live.attainment))
-                    point = self._simulate(twins[name], draw)
-                    self._tell(point)
-                    compared[name].append(Compared(seed, planned.multiple, live, point))
+                pairs: dict[str, list[Pair]] = {name: [] for name in planned.sides}
+                for repeat in range(self._settings.repeats):
+                    where = f"seed {seed}, load {planned.multiple:.3g}, run {repeat + 1}"
+                    for name in take_turns(planned.sides, turn + repeat):
+                        pairs[name].append(self._take_pair(twins[name], name, where, draw))
+                for name in planned.sides:
+                    point = Compared(seed, planned.multiple, tuple(pairs[name]))
+                    tried[name].append(Tried(planned.multiple, point.live_attainment))
+                    compared[name].append(point)
                 turn += 1
         return compared
+
+    def _take_pair(self, twin: Twin, name: str, where: str, draw: Draw) -> Pair:
+        """One run of a point, live and then simulated."""
+        side, fitted_s = self._sides[name], self._learn_idle(name).tpot_s
+        now_s = self._taker.learn_tpot_s(side, where)
+        pace = 1.0 if fitted_s is None else now_s / fitted_s
+        live = self._taker.take(side, where, draw, self._learn_isolated())
+        simulated = self._simulate(twin.at_pace(pace), draw)
+        self._tell(simulated)
+        return Pair(live, simulated, pace)
 
     def _find_carried(self, twin: Twin, seed: int, capacity_rps: float) -> float:
         """About what the twin carries of a seed: those of a trace differ severalfold in length."""
@@ -200,7 +220,7 @@ class AgreementJob:
         return search_capacity(finely, widely, [], offer)
 
     def _simulate(self, twin: Twin, draw: Draw) -> PointSeen:
-        workload = promise(self._taker.offer(draw), self._learn_isolated(BUDGET))
+        workload = promise(self._taker.offer(draw), self._learn_isolated())
         return twin.take_point(workload, self._settings.drain_s)
 
     def _tell(self, point: PointSeen) -> None:

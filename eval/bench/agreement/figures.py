@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -11,40 +12,70 @@ from bana.eval.bench.slo.settings import BUDGET
 from bana.slo.figures import Aim, Better, Figure, judge_figure
 
 ATTAINMENT_AIM = Aim(0.1, Better.LOWER)
+TOLD = ("attainment", "ttft_mean_s", "ttft_p99_s", "missed_ttft", "missed_tpot")
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """The same requests live and simulated, on a machine that takes `pace` times as long as when
+    the twin was fitted.
+    """
+
+    live: PointSeen
+    simulated: PointSeen
+    pace: float
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """One seed at one load, live and simulated; `load` is a multiple of what it carries."""
+    """One seed at one load, a few times over; `load` is a multiple of what it carries."""
 
     seed: int
     load: float
-    live: PointSeen
-    simulated: PointSeen
+    pairs: tuple[Pair, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether every live run proves something."""
+        return all(pair.live.is_valid for pair in self.pairs)
+
+    @property
+    def live_attainment(self) -> float:
+        """The mean of the live runs."""
+        return statistics.fmean(pair.live.attainment for pair in self.pairs)
 
     @property
     def attainment_error(self) -> float:
-        """The absolute difference."""
-        return abs(self.simulated.attainment - self.live.attainment)
+        """The absolute difference of the means."""
+        simulated = statistics.fmean(pair.simulated.attainment for pair in self.pairs)
+        return abs(simulated - self.live_attainment)
+
+    @property
+    def live_spread(self) -> float:
+        """How far the live runs lie from each other."""
+        seen = [pair.live.attainment for pair in self.pairs]
+        return max(seen) - min(seen)
 
     @property
     def ttft_error(self) -> float | None:
         """The difference of mean TTFTs over the live one; None where one of them has none."""
-        live_s, simulated_s = self.live.ttft_mean_s, self.simulated.ttft_mean_s
+        live_s = _mean([pair.live.ttft_mean_s for pair in self.pairs])
+        simulated_s = _mean([pair.simulated.ttft_mean_s for pair in self.pairs])
         return None if not live_s or simulated_s is None else abs(simulated_s - live_s) / live_s
 
     def describe(self) -> dict[str, object]:
-        """The point as a reader of the report sees it."""
+        """The point as a reader of the report sees it, run by run."""
+        live = [pair.live for pair in self.pairs]
+        simulated = [pair.simulated for pair in self.pairs]
+        told = {
+            name: {"live": _list(live, name), "simulated": _list(simulated, name)} for name in TOLD
+        }
         return {
             "seed": self.seed,
             "load": round(self.load, 3),
-            "rate_rps": round(self.live.rate_rps, 4),
-            "requests": int(self.live.offered),
-            "attainment": _pair(self.live.attainment, self.simulated.attainment),
-            "ttft_mean_s": _pair(self.live.ttft_mean_s, self.simulated.ttft_mean_s),
-            "ttft_p99_s": _pair(self.live.ttft_p99_s, self.simulated.ttft_p99_s),
-            "missed_ttft": _pair(self.live.missed_ttft, self.simulated.missed_ttft),
-            "missed_tpot": _pair(self.live.missed_tpot, self.simulated.missed_tpot),
-            "is_valid": bool(self.live.is_valid),
+            "rate_rps": round(live[0].rate_rps, 4),
+            "requests": int(live[0].offered),
+            "pace": [round(pair.pace, 3) for pair in self.pairs],
+            **told,
+            "is_valid": self.is_valid,
         }
 
 
@@ -67,11 +98,14 @@ def list_figures(
     A point at which the client was late twice proves nothing and counts nowhere.
     """
     row = workload if side == BUDGET else f"{workload},{side}"
-    valid = [point for point in points if point.live.is_valid]
-    attainment = [p.attainment_error for p in valid if judged.holds(p.live.attainment)]
-    if attainment:
+    valid = [point for point in points if point.is_valid]
+    near = [point for point in valid if judged.holds(point.live_attainment)]
+    if near:
         aim = ATTAINMENT_AIM if side == BUDGET else None
-        yield f"live_vs_sim_attainment_error[{row}]", _worst(attainment, "share", aim)
+        errors = [point.attainment_error for point in near]
+        yield f"live_vs_sim_attainment_error[{row}]", _worst(errors, "share", aim)
+        spreads = [point.live_spread for point in near]
+        yield f"live_vs_live_attainment_error[{row}]", _worst(spreads, "share", None)
     ttft = [error for error in (point.ttft_error for point in valid) if error is not None]
     if ttft:
         yield f"live_vs_sim_ttft_error[{row}]", _worst(ttft, "ratio", None)
@@ -82,9 +116,11 @@ def _worst(errors: Sequence[float], unit: str, aim: Aim | None) -> Figure:
     return judge_figure(max(errors), min(errors), max(errors), unit, aim)
 
 
-def _pair(live: float | None, simulated: float | None) -> dict[str, float | None]:
-    return {"live": _round(live), "simulated": _round(simulated)}
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
+def _list(points: Sequence[PointSeen], name: str) -> list[float | None]:
+    values = [getattr(point, name) for point in points]
+    return [None if value is None else round(value, 4) for value in values]

@@ -30,6 +30,8 @@ from bana.eval.simulator.engine_spec import EngineSpec
 # What of an engine only bana knows; the simulator's own defaults, so that both decide with them.
 _OWN = EngineSpec(kv_tokens=1)
 DECISION_LOG_BYTES = 2**28
+# Seconds of a slow machine for the few answers that tell its pace.
+PACE_S = 8.0
 # The engine tells in its decision log how long it believes its steps to take.
 LOGGED_POLICIES = (
     *BUDGET_POLICIES,
@@ -40,13 +42,15 @@ LOGGED_POLICIES = (
 
 
 class AgreementSettings(PromiseSettings, frozen=True, kw_only=True):
-    """One scale. The fit is taken at `fit_load` times the capacity that was searched before it.
+    """One scale. The fit is taken at `fit_load` times the capacity that was searched before it, and
+    each judged point `repeats` times.
 
     Attainment is judged where it lies from `low_attainment` to `high_attainment` live: beyond,
     everything or nothing is met and any simulation would agree.
     """
 
     fit_load: float = 1.0
+    repeats: int = 2
     low_attainment: float = 0.5
     high_attainment: float = 0.95
 
@@ -66,6 +70,7 @@ QUICK = AgreementSettings(
     stock_orders=(TUNED,),
     seeds=1,
     requests=12,
+    repeats=1,
     warmup_requests=2,
     search_points=1,
     model=FIXTURE,
@@ -98,10 +103,12 @@ def estimate_minutes(settings: AgreementSettings) -> float:
     seconds = sides * START_S
     for workload in settings.workloads:
         base_s = settings.requests / workload.start_rps
-        seconds += sides * (ISOLATED_S + WARM_UP_S)
+        seconds += (1 + sides) * ISOLATED_S + sides * WARM_UP_S
         seconds += settings.search_points * (base_s + AROUND_POINT_S)
-        loads = [settings.fit_load, *(sides * settings.seeds * workload.grid.multiples)]
-        seconds += sum(base_s / load + AROUND_POINT_S for load in loads)
+        seconds += base_s / settings.fit_load + AROUND_POINT_S
+        runs = sides * settings.seeds * settings.repeats
+        judged = [base_s / load for load in workload.grid.multiples]
+        seconds += runs * sum(load_s + AROUND_POINT_S + PACE_S for load_s in judged)
     return seconds / 60
 
 
@@ -120,8 +127,11 @@ def describe_agreement_settings(scale: Scale) -> Mapping[str, object]:
         "once on the idle budget side, the same milliseconds live and simulated, for both sides",
         "fitted": "step times as the engine believed them, in the mean of one run of a seed that "
         "is not judged; of each idle side what a step and an answer take beyond them",
+        "pace": "before each judged run a few single requests tell how fast the machine is now; "
+        "the twin is as much slower or faster as they are than after the fit",
         "judged": "other seeds, at multiples of what the budget side's twin carries of each, which "
-        "are fixed before the seed is offered live; the sides take turns",
+        "are fixed before the seed is offered live; the sides take turns; means over the runs of a "
+        "point",
         "stock": "SGLang's scheduler with its defaults, addressed directly; the step times are "
         "those that the budget side measured",
     }

@@ -49,6 +49,12 @@ class Twin(msgspec.Struct, frozen=True):
     model: StepModel
     gaps: Gaps = Gaps()
 
+    def at_pace(self, pace: float) -> Twin:
+        """The same on a machine that takes `pace` times as long for everything."""
+        model = StepModel(*(pace * value for value in msgspec.structs.astuple(self.model)))
+        gaps = Gaps(*(pace * value for value in msgspec.structs.astuple(self.gaps)))
+        return msgspec.structs.replace(self, model=model, gaps=gaps)
+
     def serve(self, workload: Workload, drain_s: float) -> LoadRun:
         """What the clients of `workload` see, who wait for `drain_s` after the last request."""
         plan = plan_prefixes if self.engine.has_prefix_cache else plan_nothing

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from bana.eval.bench.errors import BenchError
 from bana.eval.bench.harness import Session
 from bana.eval.bench.slo.points import (
     PointSeen,
@@ -80,6 +81,22 @@ class Taker:
             return take_isolated(self._session, self._settings, served, offered)
 
         return read_isolated(self._session.run_trial(f"{self._workload.name}, {where}", measure))
+
+    def learn_tpot_s(self, side: SloSide, where: str) -> float:
+        """How fast the idle side is now, by a few answers to one prompt of middling length."""
+
+        def measure() -> Mapping[str, float]:
+            offered = self.offer(Draw(self._settings.seeds, 1.0, self._settings.requests))
+            by_length = sorted(offered.requests, key=lambda request: request.prompt_tokens)
+            single = msgspec.structs.replace(offered, requests=(by_length[len(by_length) // 2],))
+            served = self._fleet.reach(side)
+            return take_isolated(self._session, self._settings, served, single)
+
+        name = f"{self._workload.name}, {where}, pace of {side.name}"
+        tpot_s = read_isolated(self._session.run_trial(name, measure)).tpot_s
+        if tpot_s is None:
+            raise BenchError(f"{side.name} answered single requests with single tokens")
+        return tpot_s
 
     def offer(self, draw: Draw) -> Workload:
         """The requests of a draw, promised nothing yet."""

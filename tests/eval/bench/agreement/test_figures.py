@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bana.eval.bench.agreement.figures import Compared, Range, list_figures
+from bana.eval.bench.agreement.figures import Compared, Pair, Range, list_figures
 from bana.eval.bench.slo.points import PointSeen
 from bana.slo.figures import Figure
 
@@ -20,7 +20,7 @@ def seen(attainment: float, ttft_s: float | None = 1.0, is_valid: float = 1.0) -
 
 
 def compare(live: PointSeen, simulated: PointSeen) -> Compared:
-    return Compared(0, 1.0, live, simulated)
+    return Compared(0, 1.0, (Pair(live, simulated, 1.0),))
 
 
 def figures(*points: Compared, side: str = "budget") -> dict[str, Figure]:
@@ -65,17 +65,36 @@ def test_points_that_prove_nothing_count_nowhere() -> None:
 
 def test_a_point_without_a_first_token_has_no_ttft_to_compare() -> None:
     found = figures(compare(seen(0.6, None), seen(0.6)), compare(seen(0.6), seen(0.6, None)))
-    assert set(found) == {"live_vs_sim_attainment_error[w]"}
+    assert set(found) == {"live_vs_sim_attainment_error[w]", "live_vs_live_attainment_error[w]"}
 
 
 def test_other_sides_have_rows_of_their_own_and_no_aim() -> None:
     found = figures(compare(seen(0.7), seen(0.4)), side="fcfs")
     assert found["live_vs_sim_attainment_error[w,fcfs]"].aim is None
-    assert set(found) == {"live_vs_sim_attainment_error[w,fcfs]", "live_vs_sim_ttft_error[w,fcfs]"}
+    assert set(found) == {
+        "live_vs_sim_attainment_error[w,fcfs]",
+        "live_vs_live_attainment_error[w,fcfs]",
+        "live_vs_sim_ttft_error[w,fcfs]",
+    }
 
 
-def test_a_reader_sees_both_of_every_point() -> None:
-    told = Compared(3, 1.35, seen(0.7, 2.0), seen(0.6, None)).describe()
-    assert (told["seed"], told["load"]) == (3, 1.35)
-    assert told["attainment"] == {"live": 0.7, "simulated": 0.6}
-    assert told["ttft_mean_s"] == {"live": 2.0, "simulated": None}
+def test_what_is_compared_are_the_means_of_all_runs_of_a_point() -> None:
+    pairs = (
+        Pair(seen(0.9, 1.0), seen(0.8, 3.0), 1.0),
+        Pair(seen(0.7, 3.0), seen(0.8, 2.0), 1.1),
+    )
+    found = figures(Compared(0, 1.0, pairs))
+    assert found["live_vs_sim_attainment_error[w]"].value == pytest.approx(0.0)
+    assert found["live_vs_live_attainment_error[w]"].value == pytest.approx(0.2)
+    assert found["live_vs_live_attainment_error[w]"].aim is None
+    assert found["live_vs_sim_ttft_error[w]"].value == pytest.approx(0.25)
+    late = msgspec.structs.replace(pairs[1], live=seen(0.7, 3.0, is_valid=0.0))
+    assert figures(Compared(0, 1.0, (pairs[0], late))) == {}
+
+
+def test_a_reader_sees_both_of_every_run() -> None:
+    pairs = (Pair(seen(0.7, 2.0), seen(0.6, None), 1.0), Pair(seen(0.8, 3.0), seen(0.6), 1.25))
+    told = Compared(3, 1.35, pairs).describe()
+    assert (told["seed"], told["load"], told["pace"]) == (3, 1.35, [1.0, 1.25])
+    assert told["attainment"] == {"live": [0.7, 0.8], "simulated": [0.6, 0.6]}
+    assert told["ttft_mean_s"] == {"live": [2.0, 3.0], "simulated": [None, 1.0]}

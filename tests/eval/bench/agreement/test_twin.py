@@ -102,6 +102,16 @@ def test_a_door_can_cost_a_promise() -> None:
     assert (slow.attainment, slow.missed_ttft, slow.missed_tpot) == (0.0, 0.0, 2.0)
 
 
+def test_a_slower_machine_takes_longer_for_everything() -> None:
+    twin = with_gaps(make_twin("budget", AT_ONCE, MODEL), Gaps(0.001, 0.02))
+    usual, slow = twin.measure_isolated(LENGTHS), twin.at_pace(1.5).measure_isolated(LENGTHS)
+    assert usual.tpot_s is not None
+    assert slow.tpot_s == pytest.approx(1.5 * usual.tpot_s)
+    for one, other in zip(usual.points, slow.points, strict=True):
+        assert other.ttft_s == pytest.approx(1.5 * one.ttft_s)
+    assert twin.at_pace(1.0) == twin
+
+
 def test_answers_that_never_come_are_missed_and_have_no_ttft() -> None:
     twin = with_gaps(make_twin("budget", FACTS, MODEL), Gaps(0.0, 0.1))
     point = twin.take_point(offer([0.0], prompt=5_000), 1.0)
