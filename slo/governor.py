@@ -34,7 +34,8 @@ class StepView(msgspec.Struct, frozen=True):
     `prefix_tokens` the context before its first token. `decodes_since_prefill` counts the decode
     steps since the last prompt work.
     `max_chunk_tokens` bounds a step; `page_tokens` is the granularity of a chunk that does not end
-    its prompt. `can_mix` says that the engine can carry both in one step now.
+    its prompt. `can_mix` says that the engine can carry both in one step now. `tightest_ttft_s` is
+    the smallest TTFT limit among prompts that wait, None where that is not known.
     """
 
     model: StepModel
@@ -48,6 +49,7 @@ class StepView(msgspec.Struct, frozen=True):
     page_tokens: int
     can_mix: bool = False
     spare_s: float | None = None
+    tightest_ttft_s: float | None = None
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -75,12 +77,18 @@ class TpotOptions:
     A request that is ahead of its limit may be held up for longer than one gap, but at most for
     `max_gaps` of the tightest limit. A chunk is never smaller than `floor_tokens` (or what is
     left), and it waits for at most `max_decodes` decode steps.
+
+    All whose prompts a chunk holds, or who come meanwhile, wait for its end: it takes at most
+    `ttft_share` of the tightest TTFT limit, but is not made smaller than what brings the fixed
+    costs of a gap, its decode step among them, down to `fixed_share`, for throughput's sake.
     """
 
     margin: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.92
     floor_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 64
     max_decodes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
     max_gaps: Annotated[float, msgspec.Meta(ge=1, le=1024)] = 4.0
+    ttft_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    fixed_share: Annotated[float, msgspec.Meta(gt=0, le=0.9)] = 0.2
 
 
 class TpotGovernor:
@@ -97,14 +105,27 @@ class TpotGovernor:
         self._options = options
 
     def decide_step(self, view: StepView) -> StepPlan:
+        cost = _ChunkCost.of(view)
+        view = self._bound(view, cost)
         if view.prefill_tokens <= 0 or not view.decode_requests:
             return _decide_alone(view)
         if view.decodes_since_prefill < 1:
             return StepPlan(StepKind.DECODE, 0, "alternate")
-        cost = _ChunkCost.of(view)
         if view.tightest_tpot_s is None:
             return StepPlan(cost.kind, _full_chunk(view), "no_limit")
         return self._decide_shared(view, cost, view.tightest_tpot_s)
+
+    def _bound(self, view: StepView, cost: _ChunkCost) -> StepView:
+        """The same with no larger a chunk than those who wait for a first token can do with."""
+        if view.tightest_ttft_s is None or not cost.token_s:
+            return view
+        timely = cost.find_largest(self._options.ttft_share * view.tightest_ttft_s)
+        fixed_s, share = cost.decode_s + cost.base_s, self._options.fixed_share
+        paying = fixed_s * (1 / share - 1) / cost.token_s
+        if (bound := max(timely, paying)) >= view.max_chunk_tokens:
+            return view
+        most = max(math.ceil(bound), self._options.floor_tokens, view.page_tokens)
+        return msgspec.structs.replace(view, max_chunk_tokens=min(most, view.max_chunk_tokens))
 
     def _decide_shared(self, view: StepView, cost: _ChunkCost, tpot_s: float) -> StepPlan:
         full, floor = _full_chunk(view), _floor_chunk(view, self._options.floor_tokens)
@@ -194,7 +215,7 @@ class _ChunkCost:
         model = view.model
         shape = StepShape(decode_requests=view.decode_requests, context_tokens=view.context_tokens)
         added_s = max(model.prefill_base_s - model.decode_base_s, 0.0)
-        does_mix = view.can_mix and added_s < model.prefill_base_s
+        does_mix = view.can_mix and view.decode_requests > 0 and added_s < model.prefill_base_s
         return cls(
             kind=StepKind.MIXED if does_mix else StepKind.PREFILL,
             decode_s=model.estimate_step_s(shape),

@@ -41,6 +41,11 @@ class QueueColumns:
     started: Flags
     demoted: Flags
 
+    @property
+    def tightest_ttft_s(self) -> float:
+        """The smallest TTFT limit of a row; there must be one. O(rows)."""
+        return float((self.deadline_s - self.arrival_s).min())
+
 
 class EngineLoad(msgspec.Struct, frozen=True):
     """How the engine shares its time now.

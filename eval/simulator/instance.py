@@ -296,6 +296,7 @@ class Instance:
             max_chunk_tokens=spec.chunk_tokens,
             page_tokens=spec.page_tokens,
             can_mix=spec.can_mix,
+            tightest_ttft_s=min(job.budget.ttft_s for job in candidates),
         )
 
     def _end_step(self) -> None:

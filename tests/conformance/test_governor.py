@@ -41,6 +41,7 @@ def step_views(draw: st.DrawFn) -> StepView:
         page_tokens=page_tokens,
         can_mix=draw(st.booleans()),
         spare_s=draw(st.none() | st.floats(-1e6, 1e6)) if decode_requests else None,
+        tightest_ttft_s=draw(st.none() | st.floats(-1e6, 1e6)),
     )
 
 

@@ -96,6 +96,33 @@ def test_where_nothing_is_promised_chunks_are_full() -> None:
     assert _decide(_view(tightest_tpot_s=9.0)) == StepPlan(StepKind.PREFILL, 2048, "full")
 
 
+def test_a_chunk_is_no_longer_than_a_share_of_the_tightest_ttft() -> None:
+    # A fifth of 0.5 s leaves 90 ms for tokens.
+    alone = _view(decode_requests=0, context_tokens=0, tightest_tpot_s=None, tightest_ttft_s=0.5)
+    assert _decide(alone) == StepPlan(StepKind.PREFILL, 896, "no_decodes")
+    assert _decide(msgspec.structs.replace(alone, tightest_ttft_s=5.0)).prefill_tokens == 2048
+    # The TPOT limit would leave room for more.
+    beside = _view(tightest_tpot_s=9.0, tightest_ttft_s=0.8)
+    assert _decide(beside) == StepPlan(StepKind.PREFILL, 1488, "full")
+    assert _decide(beside, ttft_share=0.1, fixed_share=0.5).prefill_tokens == 688
+
+
+@pytest.mark.parametrize("ttft_s", [0.1, 1e-6, 0.0, -1.0])
+def test_no_chunk_is_made_so_small_that_its_fixed_costs_prevail(ttft_s: float) -> None:
+    # 10 ms are a fifth of 50 ms, beside a decode step 31 ms of 155 ms.
+    alone = _view(decode_requests=0, context_tokens=0, tightest_tpot_s=None, tightest_ttft_s=ttft_s)
+    assert _decide(alone).prefill_tokens == 400
+    assert _decide(_view(tightest_tpot_s=9.0, tightest_ttft_s=ttft_s)).prefill_tokens == 1232
+
+
+def test_where_steps_have_no_fixed_costs_the_floor_is_the_smallest_chunk() -> None:
+    free = msgspec.structs.replace(LINEAR, prefill_base_s=0.0)
+    alone = _view(model=free, decode_requests=0, context_tokens=0, tightest_tpot_s=None)
+    assert _decide(msgspec.structs.replace(alone, tightest_ttft_s=1e-6)).prefill_tokens == 64
+    wide = msgspec.structs.replace(alone, tightest_ttft_s=1e-6, page_tokens=256)
+    assert _decide(wide).prefill_tokens == 256
+
+
 def test_unmeasured_work_costs_nothing() -> None:
     unknown = _view(model=StepModel(0, 0, 0, 0, 0, 0))
     assert _decide(unknown) == StepPlan(StepKind.PREFILL, 2048, "full")

@@ -279,12 +279,14 @@ class Conductor:
         return PassPlan(
             slots=slots,
             order=order,
-            step=self._decide_step(running_batch, slots, first),
+            step=self._decide_step(running_batch, slots, first, queue.tightest_ttft_s),
             head=[] if order is None else [reqs[row] for row in order.head],
             doubtful=[] if order is None else [reqs[row] for row in order.demote[:REMEASURED_ROWS]],
         )
 
-    def _decide_step(self, running_batch: Any, slots: Slots, first: Any) -> StepPlan | None:
+    def _decide_step(
+        self, running_batch: Any, slots: Slots, first: Any, tightest_ttft_s: float
+    ) -> StepPlan | None:
         scheduler, inputs = self._scheduler, self._inputs
         if not self._panel.governs or scheduler.chunked_prefill_size is None or inputs is None:
             return None
@@ -304,6 +306,7 @@ class Conductor:
             max_chunk_tokens=self._max_chunk_tokens,
             page_tokens=scheduler.page_size,
             can_mix=bool(scheduler.is_mixed_chunk),
+            tightest_ttft_s=tightest_ttft_s,
         )
         return self._stop_at_meeting(self._panel.decide_step(view), first)
 

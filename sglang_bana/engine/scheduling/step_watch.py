@@ -4,7 +4,7 @@ device    launch N ─▶ launch N+1 ─▶ result N        N took from result N
 CPU       launch N runs the forward itself          N took from the end of launch N-1 (or its begin)
                                                     to the end of launch N
 
-So what the scheduler does between two steps is in their time, as it is in the gaps that clients see.
+What the scheduler does between two steps is in their time, as it is in the gaps clients see.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ class Measurement:
 
     def list_sides(self, where: str) -> list[str]:
         """Who was measured there, in order."""
-        lines = [line.split(" at ")[0] for line in self.said if f", {where}, " in line]
+        lines = [
+            line.split(" at ")[0] for line in self.said if f", {where}, " in line and " at " in line
+        ]
         return [line.rpartition(", ")[2] for line in lines]
 
 
