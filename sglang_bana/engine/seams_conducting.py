@@ -74,6 +74,11 @@ CONDUCTING = (
         ("self", "reqs"),
     ),
     Seam(f"{_S}.update_running_batch", ("self", "batch"), uses=("check_decode_mem",)),
+    Seam(
+        f"{_S}._reqs_finishing_inflight",
+        ("self", "batch"),
+        uses=("enable_skip_finishing_decode", "result_queue"),
+    ),
     Seam(f"{_S}.flush_cache", ("self", "empty_cache")),
     Seam(f"{_S}.run_batch", ("self", "batch")),
     Seam(f"{_S}.on_idle", ("self",)),

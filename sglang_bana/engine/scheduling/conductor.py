@@ -290,7 +290,7 @@ class Conductor:
         scheduler, inputs = self._scheduler, self._inputs
         if not self._panel.governs or scheduler.chunked_prefill_size is None or inputs is None:
             return None
-        decoding = [req for req in running_batch.reqs if not req.finished()]
+        decoding = self._list_decoding(running_batch)
         context_tokens = sum(req.seqlen for req in decoding)
         decodes = StepShape(decode_requests=len(decoding), context_tokens=context_tokens)
         decode_s = inputs.model.estimate_step_s(decodes)
@@ -309,6 +309,15 @@ class Conductor:
             tightest_ttft_s=tightest_ttft_s,
         )
         return self._stop_at_meeting(self._panel.decide_step(view), first)
+
+    def _list_decoding(self, running_batch: Any) -> list[Any]:
+        """Whose next token a long step would delay. One whose last token is being computed gets it
+        in time from a device; where launches compute, it is read only after the next one.
+        """
+        scheduler = self._scheduler
+        is_late = scheduler.device == "cpu"
+        ending = [] if is_late else scheduler._reqs_finishing_inflight(running_batch)
+        return [req for req in running_batch.reqs if not req.finished() and req not in ending]
 
     def _stop_at_meeting(self, plan: StepPlan | None, first: Any) -> StepPlan | None:
         """Of a prompt whose end is being fetched, compute no more than what comes before that."""

@@ -46,6 +46,19 @@ def queue_up(engine: FakeEngine, dues_s: dict[str, float], **more: Any) -> None:
     engine.process_input_requests([ask(rid, 8, due_s=due, **more) for rid, due in dues_s.items()])
 
 
+@pytest.mark.parametrize(("device", "decodes"), [("cpu", 2), ("cuda", 1)])
+def test_a_last_token_in_flight_holds_a_step_up_only_where_launches_compute(
+    device: str, decodes: int
+) -> None:
+    engine, governor = build_engine("edf", is_overlapping=True), Watching()
+    engine.device = device
+    replace_policies(engine, governor=governor)
+    engine.step(ask("short", 4, new_tokens=2), ask("long", 4, new_tokens=9))
+    assert engine.step() == ["short", "long"]
+    assert engine.step(ask("next", 8)) == ["next"]
+    assert [view.decode_requests for view in governor.views] == [0, decodes]
+
+
 def test_the_head_comes_first_and_the_rest_keeps_its_order() -> None:
     engine = build_engine("edf", "stock", head_rows=2)
     queue_up(engine, {"a": 6.0, "b": 5.0, "c": 2.0, "d": 4.0, "e": 1.0, "f": 3.0})
