@@ -1,7 +1,8 @@
 """From the points of all sides and seeds to the figures of one workload.
 
 Every figure is taken seed by seed, and told as the median with the smallest and largest seed. A
-max rate that some seed does not bracket is no figure: what was found instead is told beside it.
+max rate that some seed does not bracket is no figure: what was found instead is told beside it, and
+what the ratio is at least.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Rates(msgspec.Struct, frozen=True):
 
     by_side: Mapping[str, Sequence[MaxRate]]
     best: str
+    p99_limit_s: float | None
 
     def list_pairs(self) -> list[tuple[float, float]] | None:
         """Budget and best stock side in each seed; None where a seed brackets one of them not."""
@@ -58,6 +60,17 @@ class Rates(msgspec.Struct, frozen=True):
         ]
         pairs = [(a, b) for a, b in found if a is not None and b is not None]
         return pairs if len(pairs) == len(found) else None
+
+    def list_least(self) -> list[float] | None:
+        """In each seed, what the budget side carries at least over what the best stock side carries
+        at most; None where a seed shows no bound of that.
+        """
+        pairs = [
+            (bound_rate(ours, self.p99_limit_s), bound_above(theirs, self.p99_limit_s))
+            for ours, theirs in zip(self.by_side[BUDGET], self.by_side[self.best], strict=True)
+        ]
+        ratios = [least / most for least, most in pairs if most is not None]
+        return ratios if len(ratios) == len(pairs) else None
 
     def list_unbracketed(self) -> dict[str, list[str]]:
         """Why a side has no max rate, by side."""
@@ -86,7 +99,9 @@ def judge_workload(runs: WorkloadRuns) -> Found:
 
 
 def find_rates(runs: WorkloadRuns, p99_limit_s: float | None) -> Rates:
-    """What each side carries in each seed, and which stock side carries most."""
+    """What each side carries in each seed, and which stock side carries most; of those that carry
+    nothing, that which attains most at its lowest load.
+    """
     by_side = {
         side: [
             find_max_rate([point.load_point for point in curve], runs.target, p99_limit_s)
@@ -94,12 +109,14 @@ def find_rates(runs: WorkloadRuns, p99_limit_s: float | None) -> Rates:
         ]
         for side, curves in runs.curves.items()
     }
-    carried = {
-        side: statistics.median(bound_rate(rate, p99_limit_s) for rate in rates)
-        for side, rates in by_side.items()
-        if side != BUDGET
-    }
-    return Rates(by_side, max(carried, key=lambda side: carried[side]))
+    stocks = [side for side in runs.curves if side != BUDGET]
+
+    def rank(side: str) -> tuple[float, float]:
+        carried = [bound_rate(rate, p99_limit_s) for rate in by_side[side]]
+        lowest = [_find_lowest(curve).attainment for curve in runs.curves[side]]
+        return statistics.median(carried), statistics.fmean(lowest)
+
+    return Rates(by_side, max(stocks, key=rank), p99_limit_s)
 
 
 def bound_rate(rate: MaxRate, p99_limit_s: float | None) -> float:
@@ -110,6 +127,20 @@ def bound_rate(rate: MaxRate, p99_limit_s: float | None) -> float:
     if not valid or not _is_held(valid[0], rate.target, p99_limit_s):
         return 0.0
     return max(point.offered_rps for point in valid)
+
+
+def bound_above(rate: MaxRate, p99_limit_s: float | None) -> float | None:
+    """The max rate; where it was not bracketed the lowest rate offered, None if that was held."""
+    if rate.rps is not None:
+        return rate.rps
+    valid = [point for point in rate.points if point.is_valid]
+    if not valid or _is_held(valid[0], rate.target, p99_limit_s):
+        return None
+    return valid[0].offered_rps
+
+
+def _find_lowest(curve: Sequence[PointSeen]) -> PointSeen:
+    return min(curve, key=lambda point: point.rate_rps)
 
 
 def _is_held(point: LoadPoint, target: float, p99_limit_s: float | None) -> bool:
@@ -142,6 +173,8 @@ def _list_figures(runs: WorkloadRuns, free: Rates, bounded: Rates) -> Iterator[t
         pairs = rates.list_pairs()
         if pairs is not None:
             yield f"{figure}[{name}]", figure_range([a / b for a, b in pairs], "ratio", aim)
+        elif least := rates.list_least():
+            yield f"{figure}_at_least[{name}]", figure_range(least, "ratio", aim)
     misses = _list_misses(runs, free)
     if misses is not None:
         key = f"misses_vs_best_stock_at_its_90[{name}]"
@@ -157,7 +190,7 @@ def _list_figures(runs: WorkloadRuns, free: Rates, bounded: Rates) -> Iterator[t
         if len(rates_rps) == len(found):
             yield f"max_rate_rps[{name},{side}]", figure_range(rates_rps, "requests/s")
     for side, curves in runs.curves.items():
-        lowest = [min(curve, key=lambda point: point.rate_rps).attainment for curve in curves]
+        lowest = [_find_lowest(curve).attainment for curve in curves]
         yield f"lowest_load_attainment[{name},{side}]", figure_range(lowest, "share")
 
 

@@ -114,9 +114,31 @@ def test_a_seed_without_a_bracket_makes_no_figure_and_is_told() -> None:
 def test_without_any_stock_rate_nothing_is_compared_at_it() -> None:
     never_held = {side: [curve(0.0)] * 3 for side in RUNS.curves}
     figures = judge_workload(msgspec.structs.replace(RUNS, curves=never_held)).figures
-    compared = ("max_rate_vs", "misses_vs", "longest_quartile")
+    compared = ("max_rate_vs_best_stock[", "misses_vs", "longest_quartile")
     assert not [name for name in figures if name.startswith(compared)]
+    # Who holds nothing carries nothing at least.
+    assert figures["max_rate_vs_best_stock_at_least[w]"].value == 0
     assert "light_load_vs_stock[w]" in figures
+
+
+def test_what_is_not_bracketed_bounds_the_ratio_from_below() -> None:
+    # Held at all of 1 to 5/s, against 2.5, 2 and less than 1/s.
+    curves = {**RUNS.curves, "budget": [curve(9.0)] * 3}
+    curves["lpm"] = [curve(2.5), curve(2.0), curve(0.0)]
+    figures = judge_workload(msgspec.structs.replace(RUNS, curves=curves)).figures
+    least = figures["max_rate_vs_best_stock_at_least[w]"]
+    assert (least.low, least.value, least.high) == pytest.approx((2.0, 2.5, 5.0))
+    assert (least.aim, least.met) == (">= 1.5", True)
+    assert "max_rate_vs_best_stock[w]" not in figures
+    # A stock side that held everything may carry any rate.
+    curves["lpm"] = [curve(9.0)] * 3
+    figures = judge_workload(msgspec.structs.replace(RUNS, curves=curves)).figures
+    assert not [name for name in figures if name.startswith("max_rate_vs_best_stock")]
+
+
+def test_of_stock_sides_that_hold_nothing_the_best_attains_most() -> None:
+    curves = {side: [curve(0.0)] * 3 for side in RUNS.curves} | {"lpm": [curve(0.5)] * 3}
+    assert find_rates(msgspec.structs.replace(RUNS, curves=curves), None).best == "lpm"
 
 
 def test_points_that_prove_nothing_count_nowhere() -> None:
