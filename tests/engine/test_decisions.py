@@ -75,6 +75,8 @@ def judging(start_instance: Any, llama_fixture: Path) -> Iterator[Any]:
     scheduling = SchedulingConfig(
         order="budget",
         governor="tpot",
+        # Who is given up early is often feasible again, once the engine is less loaded.
+        order_options={"guard": 8.0},
         admission="reject_infeasible",
         admission_options={"guard": 0.3},
         decision_log_bytes=2**28,
