@@ -85,7 +85,9 @@ def _harm(path: Path, harm: Harm, at: int) -> None:
 
 
 class DirectoryBesideDict(RuleBasedStateMachine):
-    """`held` is the dict: which pages there are, and whether their bytes are still sound."""
+    """`held` is the dict: which pages there are, and whether their bytes are still sound. `gone`
+    are those that reads found to be spoilt since the last refresh.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,6 +95,7 @@ class DirectoryBesideDict(RuleBasedStateMachine):
         self._lives = 0
         self._folder = Path(self._place.name) / "0"
         self._held: dict[bytes, bool] = {}
+        self._gone: dict[bytes, None] = {}
         self._store = self._open()
 
     def teardown(self) -> None:
@@ -120,8 +123,8 @@ class DirectoryBesideDict(RuleBasedStateMachine):
         assert outcome is expected[is_sound]
         if outcome is ReadOutcome.READ:
             assert target == _page(number)
-        else:
-            self._held.pop(_key(number), None)
+        elif self._held.pop(_key(number), None) is not None:
+            self._gone[_key(number)] = None
 
     @rule(number=NUMBERS)
     def drop(self, number: int) -> None:
@@ -133,7 +136,9 @@ class DirectoryBesideDict(RuleBasedStateMachine):
 
     @rule()
     def refresh(self) -> None:
-        assert self._store.refresh() == Refresh(RefreshOutcome.WHOLE)
+        lost = tuple(key for key in self._gone if key not in self._held)
+        assert self._store.refresh() == Refresh(RefreshOutcome.WHOLE, lost=lost)
+        self._gone.clear()
 
     @rule()
     def close_and_open(self) -> None:
@@ -174,6 +179,7 @@ class DirectoryBesideDict(RuleBasedStateMachine):
             del self._held[key]
 
     def _open(self) -> DirectoryStore:
+        self._gone.clear()
         store = DirectoryStore(self._folder, OPTIONS, Random(self._lives))
         found: dict[bytes, HeldPage] = {}
         outcome = RefreshOutcome.PARTIAL

@@ -122,12 +122,12 @@ def test_without_any_stock_rate_nothing_is_compared_at_it() -> None:
 
 
 def test_what_is_not_bracketed_bounds_the_ratio_from_below() -> None:
-    # Held at all of 1 to 5/s, against 2.5, 2 and less than 1/s.
+    # Held at all of 1 to 5/s, against 2.5, 2.2 and less than 1/s.
     curves = {**RUNS.curves, "budget": [curve(9.0)] * 3}
-    curves["lpm"] = [curve(2.5), curve(2.0), curve(0.0)]
+    curves["lpm"] = [curve(2.5), curve(2.2), curve(0.0)]
     figures = judge_workload(msgspec.structs.replace(RUNS, curves=curves)).figures
     least = figures["max_rate_vs_best_stock_at_least[w]"]
-    assert (least.low, least.value, least.high) == pytest.approx((2.0, 2.5, 5.0))
+    assert (least.low, least.value, least.high) == pytest.approx((2.0, 5 / 2.2, 5.0))
     assert (least.aim, least.met) == (">= 1.5", True)
     assert "max_rate_vs_best_stock[w]" not in figures
     # A stock side that held everything may carry any rate.
