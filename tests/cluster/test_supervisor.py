@@ -157,7 +157,6 @@ def test_clients_are_refused_once_the_front_door_has_ended(launched) -> None:
         cluster.process.terminate()
         wait_until(lambda: is_refused(url), cluster.said)
         assert "front-door drained" in cluster.events()
-        # The instance is still being waited for.
         assert cluster.process.poll() is None
         assert cluster.kept("instance-0")["pid"] is not None
         time.sleep(1.0)  # Two signals within a quarter of a second are one request.
