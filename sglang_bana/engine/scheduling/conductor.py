@@ -316,7 +316,7 @@ class Conductor:
         """
         scheduler = self._scheduler
         is_late = scheduler.device == "cpu"
-        ending = [] if is_late else scheduler._reqs_finishing_inflight(running_batch)
+        ending = set() if is_late else set(scheduler._reqs_finishing_inflight(running_batch))
         return [req for req in running_batch.reqs if not req.finished() and req not in ending]
 
     def _stop_at_meeting(self, plan: StepPlan | None, first: Any) -> StepPlan | None:
