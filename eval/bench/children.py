@@ -147,10 +147,11 @@ def running(plan: ChildPlan) -> Iterator[Child]:
 
 
 def pin_process(pid: int, cores: frozenset[int]) -> None:
-    """Confine a process of ours, all of its threads included."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread.name), cores)
+    """Confine a process of ours, all of its threads included; nothing where it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from bana.eval.bench.slo.sides import (
     make_stock_side,
     open_fleet,
 )
-from bana.eval.bench.slo.taking import Draw, Taker
+from bana.eval.bench.slo.taking import Draw, Taker, require_tpot_s
 from bana.eval.bench.slo.tuning import search_capacity
 from bana.eval.bench.trials import Values
 from bana.eval.client.isolated import Isolated
@@ -99,6 +99,7 @@ class AgreementJob:
         settings, isolated = self._settings, self._learn_isolated()
         capacity_rps = self._search(isolated)
         self.notes["capacity_rps"] = capacity_rps
+        self.notes["promised_multiples_of"] = describe_isolated(isolated)
         fit = self._take_fit(capacity_rps, isolated)
         model = read_model(fit)
         twins = {name: self._make_twin(name, model, isolated) for name in self._sides}
@@ -193,9 +194,8 @@ class AgreementJob:
 
     def _take_pair(self, twin: Twin, name: str, where: str, draw: Draw) -> Pair:
         """One run of a point, live and then simulated."""
-        side, fitted_s = self._sides[name], self._learn_idle(name).tpot_s
-        now_s = self._taker.learn_tpot_s(side, where)
-        pace = 1.0 if fitted_s is None else now_s / fitted_s
+        side = self._sides[name]
+        pace = self._taker.learn_tpot_s(side, where) / require_tpot_s(self._learn_idle(name))
         live = self._taker.take(side, where, draw, self._learn_isolated())
         simulated = self._simulate(twin.at_pace(pace), draw)
         self._tell(simulated)

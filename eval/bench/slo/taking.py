@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 import msgspec
 
@@ -74,29 +73,14 @@ class Taker:
 
     def learn_isolated(self, side: SloSide, where: str) -> Isolated:
         """How fast the idle side answers the lengths of a seed that is not scored."""
-
-        def measure() -> Mapping[str, float]:
-            offered = self.offer(Draw(self._settings.seeds, 1.0, self._settings.requests))
-            served = self._fleet.reach(side)
-            return take_isolated(self._session, self._settings, served, offered)
-
-        return read_isolated(self._session.run_trial(f"{self._workload.name}, {where}", measure))
+        return self._learn(side, where, self._offer_unscored())
 
     def learn_tpot_s(self, side: SloSide, where: str) -> float:
         """How fast the idle side is now, by a few answers to one prompt of middling length."""
-
-        def measure() -> Mapping[str, float]:
-            offered = self.offer(Draw(self._settings.seeds, 1.0, self._settings.requests))
-            by_length = sorted(offered.requests, key=lambda request: request.prompt_tokens)
-            single = msgspec.structs.replace(offered, requests=(by_length[len(by_length) // 2],))
-            served = self._fleet.reach(side)
-            return take_isolated(self._session, self._settings, served, single)
-
-        name = f"{self._workload.name}, {where}, pace of {side.name}"
-        tpot_s = read_isolated(self._session.run_trial(name, measure)).tpot_s
-        if tpot_s is None:
-            raise BenchError(f"{side.name} answered single requests with single tokens")
-        return tpot_s
+        offered = self._offer_unscored()
+        by_length = sorted(offered.requests, key=lambda request: request.prompt_tokens)
+        single = msgspec.structs.replace(offered, requests=(by_length[len(by_length) // 2],))
+        return require_tpot_s(self._learn(side, f"{where}, pace of {side.name}", single))
 
     def offer(self, draw: Draw) -> Workload:
         """The requests of a draw, promised nothing yet."""
@@ -112,5 +96,22 @@ class Taker:
         )
         return offer_requests(self._workload.shape, ask, self._trace)
 
+    def _offer_unscored(self) -> Workload:
+        return self.offer(Draw(self._settings.seeds, 1.0, self._settings.requests))
+
+    def _learn(self, side: SloSide, where: str, offered: Workload) -> Isolated:
+        def measure() -> Values:
+            served = self._fleet.reach(side)
+            return take_isolated(self._session, self._settings, served, offered)
+
+        return read_isolated(self._session.run_trial(f"{self._workload.name}, {where}", measure))
+
     def _offer_to(self, served: Served, draw: Draw, isolated: Isolated) -> Values:
         return take_point(self._session, self._settings, served, self.offer(draw), isolated)
+
+
+def require_tpot_s(isolated: Isolated) -> float:
+    """The TPOT of the idle side; BenchError where its answers had one token each."""
+    if isolated.tpot_s is None:
+        raise BenchError("single requests were answered with single tokens: no TPOT was seen")
+    return isolated.tpot_s

@@ -114,7 +114,8 @@ def test_a_seed_without_a_bracket_makes_no_figure_and_is_told() -> None:
 def test_without_any_stock_rate_nothing_is_compared_at_it() -> None:
     never_held = {side: [curve(0.0)] * 3 for side in RUNS.curves}
     figures = judge_workload(msgspec.structs.replace(RUNS, curves=never_held)).figures
-    compared = ("max_rate_vs_best_stock[", "misses_vs", "longest_quartile")
+    rates = ("max_rate_vs_best_stock[", "max_rate_vs_best_stock_p99_bounded[")
+    compared = (*rates, "misses_vs", "longest_quartile")
     assert not [name for name in figures if name.startswith(compared)]
     # Who holds nothing carries nothing at least.
     assert figures["max_rate_vs_best_stock_at_least[w]"].value == 0
