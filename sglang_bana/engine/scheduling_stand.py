@@ -165,6 +165,7 @@ def make_decoding(index: int) -> Any:
     """A request that decodes under a promise that any chunk keeps."""
     standing = Standing(Budget("standard", 0.0, 1.0, 10.0), -1 - index)
     return SimpleNamespace(
+        rid=f"decoding-{index}",
         seqlen=DECODING_TOKENS,
         bana=standing,
         output_ids=[0],

@@ -316,8 +316,9 @@ class Conductor:
         """
         scheduler = self._scheduler
         is_late = scheduler.device == "cpu"
-        ending = set() if is_late else set(scheduler._reqs_finishing_inflight(running_batch))
-        return [req for req in running_batch.reqs if not req.finished() and req not in ending]
+        last = () if is_late else scheduler._reqs_finishing_inflight(running_batch)
+        ending = {req.rid for req in last}
+        return [req for req in running_batch.reqs if not req.finished() and req.rid not in ending]
 
     def _stop_at_meeting(self, plan: StepPlan | None, first: Any) -> StepPlan | None:
         """Of a prompt whose end is being fetched, compute no more than what comes before that."""
