@@ -93,6 +93,10 @@ class ClientBook:
         self._taken = {number: slot for number, slot in self._taken.items() if number in kept}
         self.epoch = event.epoch
         self.is_attached = True
+        # Given back while the connection was made, when nobody could be told.
+        orphans = kept - self._taken.keys()
+        if orphans:
+            self._say(Return(tuple(sorted(orphans))))
         self.counts["attached"] += 1
         if self._namespace != self._told:
             self._say(Enter(self._namespace))

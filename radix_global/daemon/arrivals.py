@@ -74,7 +74,8 @@ class Arrivals:
             page_bytes=head.size_bytes,
             after=head.after,
         )
-        added = self._tiers.insert_in_arena(chain, [read.slot for _, read in run]).added
+        slots = [read.slot for _, read in run]
+        added = self._tiers.insert_in_arena(chain, slots, self._slots.evict).added
         # All are held before anybody hears of one: what is told may set others in motion.
         places = [
             self._hold(reading, read, now_s)

@@ -118,6 +118,11 @@ class TierChores:
         """Begin with the recovery of what is there."""
         self._thread.start()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it can be ordered nothing more now."""
+        return self._orders.full()
+
     def order(self, chore: Chore) -> bool:
         """Have it done; False where too much is to be done already."""
         try:

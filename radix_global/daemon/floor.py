@@ -60,7 +60,7 @@ class Floor:
         """Take pages that `owner` wrote; StoreError where it may not have written them."""
         self.slots.require_reserved(owner.client, message.slots)
         chain = Chain(keys=message.keys, page_bytes=owner.page_bytes, after=message.after)
-        added = self._tiers.insert_in_arena(chain, message.slots).added
+        added = self._tiers.insert_in_arena(chain, message.slots, self.slots.evict).added
         taken: list[tuple[bytes, int]] = []
         returned: list[int] = []
         for position, (key, slot) in enumerate(
@@ -87,7 +87,9 @@ class Floor:
         for slot in self.slots.take_risen(RISEN_STEP):
             page = self.slots.holding(slot)
             state = None if page is None else self._index.inspect(page.key)
-            if page is not None and state is not None:
+            if page is None or state is None:
+                continue
+            if self.writes.is_wanted(page.key, state.places, page.reads):
                 chain = Chain(keys=page.key, page_bytes=page.size_bytes, after=state.parent)
                 self.writes.offer_read(chain, page.namespace, page.reads)
 

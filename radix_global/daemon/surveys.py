@@ -42,9 +42,12 @@ class Surveys:
         self._tickets += 1
         chore = build(self._tickets)
         survey = Survey({chores.tier for chores in self._chores}, report)
+        # No tier begins what another one has no time for: only this thread gives orders.
         for chores in self._chores:
-            if not chores.order(chore):
+            if chores.is_full:
                 raise StoreError(f"tier {chores.tier} has too much to do already; ask again later")
+        for chores in self._chores:
+            chores.order(chore)
         if not survey.waits_for:
             report({})
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bana.radix_global.index import PrefixIndex
 from bana.radix_global.keys import count_keys
@@ -68,12 +68,19 @@ class TierBooks:
             if not self._stores[tier].holds(key):
                 self._drop(tier, key)
 
-    def insert_in_arena(self, chain: Chain, slots: Sequence[int]) -> Inserted:
-        """As PrefixIndex, but that room is made for the chain where the index is full."""
+    def insert_in_arena(
+        self, chain: Chain, slots: Sequence[int], evict: Callable[[int], object]
+    ) -> Inserted:
+        """As PrefixIndex, but that room is made for the chain where the index is full; without
+        tiers by `evict`, which takes so many pages out of the arena.
+        """
         inserted = self._index.insert_in_arena(chain, slots)
         if len(inserted.added) == len(slots):
             return inserted
-        self._make_room(len(slots))
+        if self._stores:
+            self._make_room(len(slots))
+        else:
+            evict(len(slots))
         rest = self._index.insert_in_arena(chain, slots)
         # Pages that the first call took are not new to the second.
         added = tuple(

@@ -190,8 +190,15 @@ class WantBook:
             self._cut(want, want.goal, WantOutcome.NO_ROOM)
             self._advance(want)
             return
+        match = lease.match
+        if match.pages < first:
+            # A tier has lost what is still being read from it: only the old lease keeps what is in
+            # the arena behind that.
+            self._index.release(owner.name, lease.lease_id)
+            self._end_rest(want)
+            return
         self._index.release(owner.name, want.lease_id)
-        match, want.lease_id = lease.match, lease.lease_id
+        want.lease_id = lease.lease_id
         grown = keys[first : match.pages]
         owner.note_leased(grown)
         want.keys += grown

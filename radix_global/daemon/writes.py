@@ -64,6 +64,10 @@ class WriteBook:
         """Pages that were just published."""
         self._offer(chain, tag, 0)
 
+    def is_wanted(self, key: bytes, places: int, reads: int) -> bool:
+        """Whether a page that is read so often should be on further tiers. O(tiers)."""
+        return self._placer.choose_tiers(key, tier_bits(places), reads) != 0
+
     def offer_read(self, chain: Chain, tag: int, reads: int) -> None:
         """Pages that were just asked for, `reads` times by now."""
         if tag != UNKNOWN_NAMESPACE:
@@ -92,8 +96,10 @@ class WriteBook:
     def _offer(self, chain: Chain, tag: int, reads: int) -> None:
         """Put the pages of `chain`, all in the arena, where the placement wants them.
 
-        Pages that are being written are left alone.
+        Pages that are being written are left alone; without tiers all are.
         """
+        if not self._waiting:
+            return
         try:
             lease = self._index.lease(WRITER, chain.keys)
         except StoreError:

@@ -192,6 +192,19 @@ def test_slots_that_the_daemon_kept_are_published_after_it_was_lost() -> None:
     assert book.counts["dropped_pages"] == 1
 
 
+def test_slots_that_come_back_while_nobody_listens_are_returned_then() -> None:
+    book = stocked()
+    taken = book.take_slots(2)
+    assert taken is not None
+    book.lose()
+    hello = book.describe_self()
+    book.give_back(taken[:1])
+    book.note_attached(Attached(7, "/arena", 9, 8, hello.kept))
+    assert sent(book, Return) == [Return((taken[0].number,))]
+    book.publish(b"", KEY, taken[1:])
+    assert sent(book, Publish) == [Publish(b"", KEY, (taken[1].number,))]
+
+
 def test_slots_of_an_earlier_life_are_never_published() -> None:
     book = stocked()
     taken = book.take_slots(1)

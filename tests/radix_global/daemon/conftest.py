@@ -144,6 +144,7 @@ class NoChores:
         self.tier = tier
         self.tickets: list[int] = []
         self.ordered: list[Any] = []
+        self.is_full = False
 
     def order(self, chore: Any) -> bool:
         self.ordered.append(chore)
@@ -170,7 +171,12 @@ class Shop:
     limits, page_bytes, epoch, space = LIMITS, PAGE_BYTES, EPOCH, SPACE
 
     def __init__(
-        self, max_pages: int = 18, max_leases: int = 12, pins: Sequence[bytes] = ()
+        self,
+        max_pages: int = 18,
+        max_leases: int = 12,
+        pins: Sequence[bytes] = (),
+        *,
+        has_tiers: bool = True,
     ) -> None:
         self.now_s = 100.0
         self.said: list[str] = []
@@ -178,7 +184,7 @@ class Shop:
         spares = self.arena.take(SPARES)
         self.reader = BoardReader(spares, lambda: self.now_s)
         self.writer = FakeWriter()
-        self.tiers = {1: FakeTier(), 2: FakeTier()}
+        self.tiers = {1: FakeTier(), 2: FakeTier()} if has_tiers else {}
         self.index = PrefixTree(
             IndexLimits(max_pages=max_pages, tiers=TIERS, max_leases=max_leases)
         )

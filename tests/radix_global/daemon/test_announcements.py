@@ -23,6 +23,7 @@ from bana.radix_global.messages import (
     WantOutcome,
     Withdraw,
 )
+from bana.radix_global.writer.jobs import PageWritten, WriteEnd
 
 SOON = 200.0
 
@@ -43,6 +44,13 @@ def pair(shop: Any) -> Any:
     shop.attach("p")
     shop.attach("d")
     return shop
+
+
+def end_writes(shop: Any) -> None:
+    """No tier takes what it was to be given."""
+    jobs, shop.writer.jobs = shop.writer.jobs, []
+    ends = [PageWritten(j.key, j.slot, 1, WriteEnd.FAILED, (), is_last=True) for j in jobs]
+    shop.books.note_written(ends)
 
 
 def ends(events: list[Any]) -> list[tuple[str, int]]:
@@ -160,6 +168,28 @@ def test_pages_that_turn_up_on_a_tier_are_read(pair: Any) -> None:
     assert [e for e in pair.told("d") if isinstance(e, Known)] == [Known(1, b"\2\2", (), 0)]
     pair.read(pages=2)
     assert ends(pair.told("d")) == [(WantOutcome.COMPLETE, 2)]
+
+
+def test_a_page_that_its_tier_loses_while_it_is_read_costs_no_page_behind_it_its_lease(
+    pair: Any,
+) -> None:
+    # The first page is on a tier alone, and read from there; the next ones are in the arena alone.
+    pair.find_on_tier("a")
+    pair.publish("p", "abc", after="a")
+    end_writes(pair)
+    announce(pair, "abcd")
+    want(pair, "abcd")
+    pair.tiers[1].keys.clear()
+    pair.books.tiers.note_lost(1, [pair.key("a")])
+    pair.publish("p", "abcd", after="abc")
+    end_writes(pair)
+    pair.books.floor.slots.evict(100)
+    assert [pair.index.inspect(pair.key(path)).places for path in ("ab", "abc")] == [1, 1]
+    # The read began before: its page is there, and nothing is awaited behind the others.
+    pair.read()
+    events = pair.told("d")
+    assert arrived(events) == [(0, 3)]
+    assert ends(events) == [(WantOutcome.MISSING, 3)]
 
 
 def test_what_follows_pages_without_room_is_not_awaited(pair: Any) -> None:

@@ -206,6 +206,16 @@ def test_what_is_published_is_offered_to_the_writer_with_where_it_belongs(shop: 
     assert (first.tiers, first.size_bytes) == (0b010, 8)
 
 
+def test_without_tiers_a_full_index_lets_the_oldest_pages_go(make_shop: Any) -> None:
+    shop = make_shop(max_pages=6, has_tiers=False)
+    shop.attach("a")
+    for path in ("ab", "cd", "ef", "gh"):
+        assert shop.publish("a", path)[0].taken == 2
+    assert [shop.index.match(shop.keys(path)).pages for path in ("ab", "ef", "gh")] == [0, 2, 2]
+    assert shop.books.floor.slots.count(SlotState.HELD) == 6
+    assert shop.writer.jobs == []
+
+
 def test_a_page_stays_in_the_arena_until_it_is_written(shop: Any) -> None:
     shop.attach("a")
     shop.publish("a", "x")

@@ -114,6 +114,14 @@ def test_what_is_in_use_is_not_cleared(shop: Any) -> None:
     assert shop.index.match(shop.keys("xy")).places == b"\3\2"
 
 
+def test_an_order_that_one_tier_has_no_time_for_is_begun_on_none(shop: Any) -> None:
+    shop.chores[1].is_full = True
+    (told,) = ask(shop, AskClear(1, KEY, Mode.CARRY_OUT))
+    assert isinstance(told, Denied)
+    assert "tier 2" in told.reason
+    assert shop.chores[0].ordered == []
+
+
 def test_another_namespace_is_left_alone(shop: Any) -> None:
     shop.attach("a")
     shop.find_on_tier("x")
