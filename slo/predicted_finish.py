@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from bana.slo.routing_view import InstanceView, RoutingDecision, RoutingView, StoreView
-from bana.slo.steps import EnginePrices, StepShape
+from bana.slo.steps import EnginePrices, StepShape, count_attended
 
 # What one decoding request weighs where nobody knows what its steps cost, as in `least_load`.
 UNPRICED_DECODE_TOKENS = 32.0
@@ -66,7 +66,7 @@ class PredictedFinish:
         self, view: RoutingView, instance: InstanceView, prices: EnginePrices
     ) -> float:
         """Seconds from now until the answer is out."""
-        queue_s = prices.estimate_prefill_s(instance.prefill_tokens, 0)
+        queue_s = _price_queue(prices, instance)
         first_s = queue_s + _price_prompt(view, prices, instance.prefix_tokens)
         store = view.store
         if store is not None and store.prompt_tokens > instance.prefix_tokens:
@@ -84,6 +84,15 @@ def estimate_fetch_s(store: StoreView, tokens: int) -> float:
         return 0.0
     wanted_bytes = tokens * store.tier_share * store.token_bytes
     return store.latency_s + (store.backlog_bytes + wanted_bytes) / store.bytes_per_s
+
+
+def _price_queue(prices: EnginePrices, instance: InstanceView) -> float:
+    """Computing all that waits, as prompts of equal length: none sees another one's tokens."""
+    prompts = max(1, instance.waiting_requests)
+    tokens = instance.prefill_tokens
+    seen = count_attended(tokens, 0) - prompts * count_attended(tokens / prompts, 0)
+    unseen_s = prices.inflation * prices.model.attended_token_s * seen
+    return prices.estimate_prefill_s(tokens, 0) - unseen_s
 
 
 def _price_prompt(view: RoutingView, prices: EnginePrices, cached_tokens: int) -> float:

@@ -98,6 +98,6 @@ class EnginePrices(msgspec.Struct, frozen=True):
         return self.inflation * alone_s
 
 
-def count_attended(new_tokens: int, prefix_tokens: int) -> float:
+def count_attended(new_tokens: float, prefix_tokens: int) -> float:
     """The tokens seen by `new_tokens` consecutive ones after a prefix, summed (causal mask)."""
     return new_tokens * prefix_tokens + new_tokens * (new_tokens + 1) / 2

@@ -40,6 +40,15 @@ def test_the_shorter_queue_wins() -> None:
     assert choose(instance("a", prefill_tokens=500), instance("b")) == ("b", "finish")
 
 
+def test_prompts_that_wait_see_nothing_of_each_other() -> None:
+    seeing = msgspec.structs.replace(MODEL, attended_token_s=1e-6)
+    prices = msgspec.structs.replace(PRICES, model=seeing)
+    # 12 s, of which attention takes 8, or 6.3 s, of which it takes 0.3.
+    whole = instance("a", prefill_tokens=4000, waiting_requests=1, prices=prices)
+    parts = instance("b", prefill_tokens=6000, waiting_requests=60, prices=prices)
+    assert choose(whole, parts) == ("b", "finish")
+
+
 def test_equal_ones_take_turns() -> None:
     pair = instance("a"), instance("b", prefill_tokens=5)
     assert choose(*pair) == ("a", "equal_finish")
