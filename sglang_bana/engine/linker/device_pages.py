@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from bana.radix_global.link import Slot, StoreLink
 from sglang_bana.engine.linker.layout import PageLayout
 from sglang_bana.engine.linker.pages import PageCopy, as_page_rows
 
+STAGED_PAGES = 256
 logger = logging.getLogger(__name__)
 
 
@@ -144,11 +145,12 @@ class DeviceCopy:
         owner, layout = self._owner, self._layout
         start = layer * layout.layer_bytes
         with torch.cuda.stream(owner.stream):
-            staging = self._stage()
-            for row, host in zip(staging, self._hosts, strict=True):
-                row.copy_(host[start : start + layout.layer_bytes], non_blocking=True)
-            owner.keys[layer].index_copy_(0, self._index, staging[:, : layout.key_bytes])
-            owner.values[layer].index_copy_(0, self._index, staging[:, layout.key_bytes :])
+            for index, hosts in self._split():
+                staging = self._stage(len(hosts))
+                for row, host in zip(staging, hosts, strict=True):
+                    row.copy_(host[start : start + layout.layer_bytes], non_blocking=True)
+                owner.keys[layer].index_copy_(0, index, staging[:, : layout.key_bytes])
+                owner.values[layer].index_copy_(0, index, staging[:, layout.key_bytes :])
             event = torch.cuda.Event()
             event.record()
         self._events[layer] = event
@@ -157,19 +159,29 @@ class DeviceCopy:
         owner, layout = self._owner, self._layout
         start = layer * layout.layer_bytes
         with torch.cuda.stream(owner.stream):
-            staging = self._stage()
-            staging[:, : layout.key_bytes] = owner.keys[layer].index_select(0, self._index)
-            staging[:, layout.key_bytes :] = owner.values[layer].index_select(0, self._index)
-            for row, host in zip(staging, self._hosts, strict=True):
-                host[start : start + layout.layer_bytes].copy_(row, non_blocking=True)
+            for index, hosts in self._split():
+                staging = self._stage(len(hosts))
+                staging[:, : layout.key_bytes] = owner.keys[layer].index_select(0, index)
+                staging[:, layout.key_bytes :] = owner.values[layer].index_select(0, index)
+                for row, host in zip(staging, hosts, strict=True):
+                    host[start : start + layout.layer_bytes].copy_(row, non_blocking=True)
 
     def finish(self) -> None:
         self._owner.stream.synchronize()
 
     def fence(self, layer: int) -> None:
-        torch.cuda.current_stream().wait_event(self._events[layer])
+        # A layer that was never begun is told to the counter as failed, and waits for nothing.
+        event = self._events.get(layer)
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
 
-    def _stage(self) -> Any:
+    def _split(self) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """So many pages at a time that what they need on the device stays small."""
+        for first in range(0, len(self._hosts), STAGED_PAGES):
+            end = first + STAGED_PAGES
+            yield self._index[first:end], self._hosts[first:end]
+
+    def _stage(self, pages: int) -> Any:
         """Rows on the device for one layer; the stream's own order frees them for the next."""
-        size = (len(self._hosts), self._layout.layer_bytes)
+        size = (pages, self._layout.layer_bytes)
         return torch.empty(size, dtype=torch.uint8, device=self._owner.device)

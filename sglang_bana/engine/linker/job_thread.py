@@ -21,19 +21,23 @@ class JobThread(Generic[J]):
         self._name = name
         self._work = work
         self._most = most
-        self._jobs: deque[J] = deque()
+        self._jobs: deque[tuple[J, bool]] = deque()
         self._changed = threading.Condition()
-        self._unfinished = 0
+        self._unfinished = self._counted = 0
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
-    def offer(self, job: J) -> bool:
-        """Whether the job will be done; False when too many wait, or after `close`."""
+    def offer(self, job: J, *, is_counted: bool = True) -> bool:
+        """Whether the job will be done; False when too many wait, or after `close`.
+
+        One that is not counted is taken however many wait: those have a bound of their own.
+        """
         with self._changed:
-            if self._is_closing or self._unfinished >= self._most:
+            if self._is_closing or (is_counted and self._counted >= self._most):
                 return False
-            self._jobs.append(job)
+            self._jobs.append((job, is_counted))
             self._unfinished += 1
+            self._counted += is_counted
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -56,7 +60,8 @@ class JobThread(Generic[J]):
         return True
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
+        while (found := self._next()) is not None:
+            job, is_counted = found
             try:
                 self._work(job)
             except Exception:
@@ -64,9 +69,10 @@ class JobThread(Generic[J]):
             finally:
                 with self._changed:
                     self._unfinished -= 1
+                    self._counted -= is_counted
                     self._changed.notify_all()
 
-    def _next(self) -> J | None:
+    def _next(self) -> tuple[J, bool] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._is_closing)
             return self._jobs.popleft() if self._jobs else None

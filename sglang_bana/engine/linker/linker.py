@@ -90,7 +90,7 @@ class StoreLinker(UnifiedCacheLinker):
         self._most_locked = max(1, int(parts.pool_pages * parts.limits.locked_share))
         self._locked: deque[int] = deque()
         self._locked_pages = 0
-        self._is_tainted = False
+        self._is_tainted = self._was_attached = False
         self._parent_hash: str | None = None
         self._queued: dict[str, QueuedLoad] = {}
         # By request, the number of what was announced for it.
@@ -169,7 +169,12 @@ class StoreLinker(UnifiedCacheLinker):
     def settle(self) -> None:
         """Return when nothing reads or writes the pool: its memory is about to be given away."""
         limit_s = self.limits.quiesce_s
-        self._require_quiet(self._saver.drain(limit_s), self._loader.quiesce(limit_s))
+        is_saved = self._saver.drain(limit_s)
+        if not is_saved:
+            # What is left need not be kept, but must not touch the pool again.
+            self._saver.abandon()
+            is_saved = self._saver.drain(limit_s)
+        self._require_quiet(is_saved, self._loader.quiesce(limit_s))
 
     # Loading
 
@@ -244,6 +249,7 @@ class StoreLinker(UnifiedCacheLinker):
         return True
 
     def num_completed_offloads(self) -> int:
+        self._follow_link()
         return self._saver.count_results()
 
     def pop_completed_offload(self) -> bool:
@@ -278,6 +284,14 @@ class StoreLinker(UnifiedCacheLinker):
                 "of them is kept",
                 self.limits.quiesce_s,
             )
+
+    def _follow_link(self) -> None:
+        """Once a pass. An arena that is held after its daemon's end may leave the next one none."""
+        is_attached = self.store.state is LinkState.ATTACHED
+        if self._was_attached and not is_attached:
+            self._loader.let_go()
+            self._saver.let_go()
+        self._was_attached = is_attached
 
     def _fence(self, index: int, layer: int) -> None:
         self._loader.fence(index, layer)

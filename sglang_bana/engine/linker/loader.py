@@ -7,7 +7,7 @@ step ─ start ─▶ │ layer 0 │ layer 1 │ … │ last, after a look at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -83,7 +83,7 @@ class Loader:
         self._counter = counter
         self._page_tokens = page_tokens
         self._clock = clock
-        self._thread = JobThread("bana-load-pages", self._load, MAX_BATCHES)
+        self._thread = JobThread("bana-load-pages", self._work, MAX_BATCHES)
         self._copies: dict[int, PageCopy] = {}
         # A batch of an earlier round has nobody left to tell, nor a place to write to.
         self._round = 0
@@ -110,11 +110,21 @@ class Loader:
         self._copies.clear()
         return self._thread.settle(timeout_s)
 
+    def let_go(self) -> None:
+        """The daemon is gone: hold nothing of its arena any longer."""
+        self._thread.offer(self._mover.close, is_counted=False)
+
     def close(self, timeout_s: float) -> None:
         """The end."""
         self._round += 1
         if self._thread.close(timeout_s):
             self._mover.close()
+
+    def _work(self, job: StartedBatch | Callable[[], None]) -> None:
+        if isinstance(job, StartedBatch):
+            self._load(job)
+        else:
+            job()
 
     def _load(self, started: StartedBatch) -> None:
         try:

@@ -94,9 +94,17 @@ class Saver:
         return self._thread.offer(Offered(job, self._round, self._life))
 
     def follow(self, action: Callable[[], None]) -> None:
-        """Do this, which neither raises nor waits, once all has ended that was offered before."""
-        if not self._thread.offer(action):
+        """Do this, which neither raises nor waits, once all has ended that was offered before.
+
+        Such actions, at most one a request, take no job's place: whether a job is taken must not
+        depend on what one rank alone has to do.
+        """
+        if not self._thread.offer(action, is_counted=False):
             action()
+
+    def let_go(self) -> None:
+        """The daemon is gone: hold nothing of its arena any longer."""
+        self._thread.offer(self._mover.close, is_counted=False)
 
     def count_results(self) -> int:
         """How many jobs have ended whose results were not taken."""

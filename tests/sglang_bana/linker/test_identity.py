@@ -51,6 +51,29 @@ def test_each_argument_that_changes_numbers_counts(model: Path, field: str) -> N
     assert describe(model, **{field: "other"}).digest() != describe(model).digest()
 
 
+@pytest.mark.parametrize("size", [7, 3_000_000])
+def test_other_weights_of_the_same_time_count(model: Path, size: int) -> None:
+    weights = model / "model.safetensors"
+    found = set()
+    for fill in (b"a", b"b"):
+        weights.write_bytes(fill * size)
+        os.utime(weights, ns=(1, 1))
+        found.add(describe(model).digest())
+    assert len(found) == 2
+
+
+def test_every_byte_of_a_small_file_counts(model: Path) -> None:
+    config = model / "config.json"
+    found = set()
+    for place in (0, 70_000, 150_000):
+        text = bytearray(b" " * 150_001)
+        text[place] = ord("x")
+        config.write_bytes(text)
+        os.utime(config, ns=(1, 1))
+        found.add(describe(model).digest())
+    assert len(found) == 3
+
+
 def test_other_weights_of_the_same_name_and_size_count(model: Path) -> None:
     before = describe(model)
     weights = model / "model.safetensors"

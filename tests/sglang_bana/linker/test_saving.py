@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import select
+import threading
+from typing import Any
+
+import pytest
 
 from bana.radix_global.keys import page_keys, split_keys
 from bana.radix_global.naive_store import NaiveStore
@@ -111,6 +115,36 @@ def test_what_is_copied_while_the_tree_is_emptied_is_not_published() -> None:
     assert stand.save(hashes_of(1, "b"), [3])
     assert [key for _, key in stand.store.published] == keys_of(hashes_of(1, "b"))
     assert stand.linker.num_completed_offloads() == 0
+
+
+def test_what_is_copied_when_the_pool_goes_is_not_published() -> None:
+    gate = Gate()
+    stand = Stand(limits=LinkerLimits(quiesce_s=0.05), before_layer=gate)
+    assert stand.linker.offload(stand.transfer(hashes_of(2), [1, 2]))
+    assert stand.linker.offload(stand.transfer(hashes_of(2, "b"), [3, 4]))
+    gate.wait()
+    stand.linker.settle()
+    gate.open()
+    wait_until(lambda: stand.linker.num_completed_offloads() == 2)
+    assert [stand.linker.pop_completed_offload() for _ in range(2)] == [False, False]
+    assert stand.store.published == []
+
+
+def test_nothing_of_a_lost_daemons_arena_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand()
+    closed: list[str] = []
+    mover: Any = stand.linker._saver._mover
+    monkeypatch.setattr(mover, "close", lambda: closed.append(threading.current_thread().name))
+    assert stand.save(hashes_of(1), [1])
+    stand.linker.num_completed_offloads()
+    assert closed == []
+    stand.store.lose()
+    for _ in range(3):
+        stand.linker.num_completed_offloads()
+    wait_until(lambda: len(closed) == 2)
+    stand.store.come_back()
+    assert stand.save(hashes_of(2), [1, 2])
+    assert sorted(closed) == ["bana-load-pages", "bana-save-pages"]
 
 
 def test_what_is_copied_while_the_weights_change_is_not_published() -> None:
