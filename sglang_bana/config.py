@@ -318,7 +318,9 @@ class InstanceSpec(Section, frozen=True):
     """What the launcher hands to an instance process: the file that BANA_INSTANCE names (0600).
 
     `store_endpoint` is where the store's daemon listens, empty where there is none. Only instances
-    with the same `store_salt` read each other's pages; `restore` decides what is fetched.
+    with the same `store_salt` read each other's pages; `restore` decides what is fetched. Where the
+    device has a prompt's beginning and lacks fewer than `handoff_tokens` of it, no other instance
+    is waited for to compute them.
     """
 
     name: Name
@@ -333,6 +335,7 @@ class InstanceSpec(Section, frozen=True):
     store_salt: str = ""
     restore: Name = DEFAULT_RESTORE
     restore_options: Mapping[str, object] = {}
+    handoff_tokens: int = 0
 
 
 class StoreSpec(Section, frozen=True):

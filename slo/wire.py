@@ -78,7 +78,8 @@ class SchedulingReport(msgspec.Struct, frozen=True):
 class LinkReport(msgspec.Struct, frozen=True):
     """What the store is to one engine, told by its first rank.
 
-    `state` is the connection's, `reason` why there is none. `held` requests wait for pages now;
+    `state` is the connection's, `reason` why there is none; `namespace` tells whose pages it looks
+    for and keeps, equal for those that share them. `held` requests wait for pages now;
     `is_resting` says that nothing is saved until the cache is flushed. The rest only grows:
     `counts` by the names of the engine's `LinkerCounts`, `client` by those of its client,
     `restored_pages` by place, and `tokens` of prompts, each by its one source. A token's KV has
@@ -95,6 +96,7 @@ class LinkReport(msgspec.Struct, frozen=True):
     restored_pages: dict[str, int]
     tokens: dict[str, int]
     token_bytes: float = 0.0
+    namespace: str = ""
 
 
 class LoadReport(msgspec.Struct, frozen=True, tag="load"):

@@ -151,6 +151,7 @@ def build_instance_spec(
         store_salt=blueprint.config.store.salt,
         restore=blueprint.config.store.restore,
         restore_options=blueprint.config.store.restore_options,
+        handoff_tokens=blueprint.config.handoff.min_prompt_tokens,
     )
 
 

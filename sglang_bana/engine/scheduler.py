@@ -104,6 +104,8 @@ class BanaScheduler(RestoringScheduler):
         return False
 
     def _refuse(self, req: Any, status: HTTPStatus, message: str) -> None:
+        if self.restorer is not None:
+            self.restorer.decline(req)
         reason = {"type": "abort", "status_code": status, "message": message}
         self.send_abort_output(_make_abort_req(req, finished_reason=reason), req)
         self._release_aborted_request(req)

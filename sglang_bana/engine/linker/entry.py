@@ -61,7 +61,7 @@ class BanaLinker(StoreLinker):
                 bell=bell,
                 is_alone=namespace.tp_size == 1,
                 clock=clock,
-                limits=LinkerLimits(),
+                limits=LinkerLimits(await_tokens=spec.handoff_tokens),
                 forward_stream=forward_stream,
             )
         )

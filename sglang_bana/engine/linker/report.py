@@ -25,6 +25,7 @@ def report_store(restorer: Restorer | None) -> LinkReport | None:
         restored_pages=restorer.report_pages(),
         tokens=restorer.sources.report(),
         token_bytes=linker.page_size.size_bytes / linker.page_size.tokens * linker.ranks,
+        namespace=linker.digest.hex(),
     )
 
 

@@ -77,6 +77,15 @@ class RestoreDesk:
             self.log.write(RestoreRecord(self._number, now_s, view, plan))
         return plan
 
+    def price_rest_s(self, req: Any, device_tokens: int) -> float | None:
+        """What computing the prompt behind so many of its tokens takes here, None where nobody can
+        tell.
+        """
+        prices = self._find_compute().prices
+        if prices is None:
+            return None
+        return prices.estimate_prefill_s(req.seqlen - device_tokens, device_tokens)
+
     def note_end(self, plan: RestorePlan) -> None:
         """The request is held no longer, by this plan."""
         self.reasons[plan.reason] += 1

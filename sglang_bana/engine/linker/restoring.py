@@ -83,14 +83,41 @@ class Restorer:
         handoff = read_handoff(getattr(req.sampling_params, "custom_params", None))
         if handoff is Handoff.PREFILL:
             linker.announce(req.rid, hashes)
+        first = self._probe(req, len(hashes)) // self._tree.page_size if covered else 0
+        # One that has begun to answer, and lost its KV, has been given its prompt before.
+        is_new = covered and not req.output_ids
+        is_elsewhere = is_new and handoff is Handoff.DECODE and self._lacks_much(req, first)
         asking = Asking(
             digest=linker.digest,
             hashes=hashes,
-            first=self._probe(req, len(hashes)) // self._tree.page_size if covered else 0,
+            first=first,
             due_s=due_s,
-            is_computed_elsewhere=handoff is Handoff.DECODE,
+            await_s=self._find_patience_s(req, first) if is_elsewhere else 0.0,
         )
         return linker.wants.ask(req.rid, asking, linker.clock.now_s())
+
+    def _lacks_much(self, req: Any, first: int) -> bool:
+        """Whether what the device lacks from page `first` on is worth waiting for others."""
+        lacking = len(req.origin_input_ids) - first * self._tree.page_size
+        return not first or lacking >= self.linker.limits.await_tokens
+
+    def _find_patience_s(self, req: Any, first: int) -> float:
+        """How long others may take until they say that they compute the prompt from page `first`
+        on.
+        """
+        limits = self.linker.limits
+        computed_s = self.desk.price_rest_s(req, first * self._tree.page_size)
+        if computed_s is None:
+            return limits.await_s
+        return min(max(limits.await_least_s, limits.await_share * computed_s), limits.await_s)
+
+    @answering(None)
+    def decline(self, req: Any) -> None:
+        """The request is not taken in: nobody need wait for its prompt to be computed here."""
+        part = read_handoff(getattr(req.sampling_params, "custom_params", None))
+        if part is Handoff.PREFILL and self.desk.asks and is_restorable(req):
+            self.linker.announce(req.rid, self._hash_pages(req))
+            self.linker.withdraw(req.rid)
 
     def depart(self, req: Any) -> None:
         """The request waits no more, for whatever reason. While it computes, what it is to meet is

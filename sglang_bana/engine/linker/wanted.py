@@ -25,14 +25,15 @@ from sglang_bana.engine.linker.limits import LinkerLimits
 class Asking(msgspec.Struct, frozen=True):
     """A prompt whose pages with these `hashes`, from page `first` on, the device lacks.
 
-    Its first token is due at `due_s`. Somebody may be computing it for us, or be about to.
+    Its first token is due at `due_s`. Where somebody is to compute it for us, it is waited for
+    `await_s` that they say so, otherwise not at all (0).
     """
 
     digest: bytes
     hashes: Sequence[str]
     first: int
     due_s: float
-    is_computed_elsewhere: bool
+    await_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ class WantBook:
         if whole is None or rid in self._tails:
             return 0
         first = whole.first + pages
-        asking = Asking(whole.digest, whole.hashes, first, whole.due_s, False)
+        asking = Asking(whole.digest, whole.hashes, first, whole.due_s)
         tail = self._want(asking, now_s)
         if tail is None:
             return 0
@@ -154,13 +155,11 @@ class WantBook:
         if not asked or len(self) >= self._limits.max_wants:
             return None
         keys = page_keys(asking.digest, asked)
-        until_s = now_s + self._limits.await_s if asking.is_computed_elsewhere else 0.0
+        until_s = now_s + asking.await_s if asking.await_s else 0.0
         end_s = now_s + self._limits.fetch_s
         want = self._store.prefetch(keys, max(due_s, 0.0), end_s, until_s)
         self._counts.wanted_pages += len(asked)
-        return Wanted(
-            hashes, first, keys, want, now_s, due_s, asking.is_computed_elsewhere, asking.digest
-        )
+        return Wanted(hashes, first, keys, want, now_s, due_s, asking.await_s > 0, asking.digest)
 
     def find(self, rid: str) -> Wanted | None:
         """What the request wants; None where it wants nothing (any more)."""

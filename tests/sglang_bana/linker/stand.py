@@ -203,7 +203,7 @@ class Stand:
 
     def want(self, rid: str, hashes: list[str], first: int = 0, due_s: float = 1e9) -> Any:
         now_s = self.clock.now_s()
-        asking = Asking(self.linker.digest, hashes, first, due_s, is_computed_elsewhere=False)
+        asking = Asking(self.linker.digest, hashes, first, due_s)
         return self.linker.wants.ask(rid, asking, now_s)
 
     def load(self, rid: str, hashes: list[str], pages: list[int]) -> bool:
