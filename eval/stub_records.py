@@ -34,7 +34,8 @@ class StubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `poison`: generations whose body holds this text suffer the fault, all others none.
     `is_length_honoured`: as many tokens as the request asks for, `chunks` only where it does not.
-    `has_role_event`: a chat begins with an event without a token.
+    `has_role_event`: a chat begins with an event without a token. `namespace`: in its load reports
+    it says that it keeps such pages in a store; without one that it has none.
     """
 
     name: str = "stub"
@@ -51,6 +52,7 @@ class StubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_length_honoured: bool = False
     has_role_event: bool = False
     report_interval_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
+    namespace: str = ""
 
 
 class StubRequest(msgspec.Struct):

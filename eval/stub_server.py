@@ -25,7 +25,7 @@ from bana.eval.stub_answers import (
     render_whole,
 )
 from bana.eval.stub_records import Fault, StubLog, StubRequest, StubSettings
-from bana.slo.wire import EngineProof, LoadReport, encode_load
+from bana.slo.wire import EngineProof, LinkReport, LoadReport, encode_load
 
 MAX_LOG = 100_000
 MAX_BODY_BYTES = 256 * 2**20
@@ -287,7 +287,12 @@ class StubServer:
             prefill_tokens_total=0,
             decode_tokens_total=0,
             proof=EngineProof(os.getpid(), "StubServer", "none", "none", "cpu", "stub", 1, 1),
+            store=_describe_link(self.settings.namespace) if self.settings.namespace else None,
         )
+
+
+def _describe_link(namespace: str) -> LinkReport:
+    return LinkReport("attached", "", False, 0, 0, {}, {}, {}, {}, namespace=namespace)
 
 
 async def _sleep_until(due_s: float) -> None:

@@ -212,7 +212,7 @@ class FrontDoor:
                 delivery.headers.update(echo_slo(flight.slo))
             await self._relay.relay(flight, call, delivery)
             for key in call.keys if delivery.status < 400 else ():
-                self._sticky.remember(key, flight.instance)
+                self._sticky.remember(key, flight.instance, call.prompt)
             await delivery.send(self._limits.stall_timeout_s)
         finally:
             self.flights.close(flight)

@@ -31,8 +31,8 @@ class Call:
     """What to send. `fields` is the parsed body where it may be edited, else `body` is sent.
 
     `owner` is the only instance that can answer; `friend` the one that answered under the same
-    hint before and should again, if it may get new work. `keys`: under which of the client's ids
-    the instance that did it is remembered.
+    hint before and should again, if it may get new work: about the first `friend_bytes` of the
+    prompt. `keys`: under which of the client's ids the instance that did it is remembered.
     """
 
     endpoint: Endpoint
@@ -45,6 +45,7 @@ class Call:
     prompt: bytes
     owner: Instance | None = None
     friend: Instance | None = None
+    friend_bytes: int = 0
     keys: tuple[bytes, ...] = ()
 
 

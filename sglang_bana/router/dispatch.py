@@ -18,11 +18,10 @@ from bana.slo.routing import (
 )
 from bana.slo.steps import EnginePrices
 from sglang_bana.config import RoutingConfig
-from sglang_bana.router.body import Shape
 from sglang_bana.router.call import Call
 from sglang_bana.router.instances import Instance, InstanceBoard
 from sglang_bana.router.metrics import RouterMetrics
-from sglang_bana.router.prefix_index import PrefixIndex, hash_prefixes
+from sglang_bana.router.prefix_index import BLOCK_BYTES, PrefixIndex, hash_prefixes
 from sglang_bana.router.store_view import view_store
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class Dispatcher:
     ) -> Instance:
         """The one of `usable`, which must not be empty, that the policy wants to answer `call`."""
         keys = self._hash(call)
-        view = self._build_view(usable, call.shape, keys, slo_class, self._dispatched)
+        view = self._build_view(usable, call, keys, slo_class, self._dispatched)
         decision = self._decide(view, now_s)
         self._dispatched += 1
         self._note(decision, keys)
@@ -80,7 +79,7 @@ class Dispatcher:
         None where that is `answerer`, the one that was chosen to answer.
         """
         keys = self._hash(call)
-        view = self._build_view(usable, call.shape, keys, slo_class, self._handed_off)
+        view = self._build_view(usable, call, keys, slo_class, self._handed_off)
         decision = self._decide(view, now_s)
         self._handed_off += 1
         if decision.instance == answerer.name:
@@ -110,14 +109,14 @@ class Dispatcher:
     def _build_view(
         self,
         usable: Sequence[Instance],
-        shape: Shape,
+        call: Call,
         keys: list[int],
         slo_class: str,
         dispatched: int,
     ) -> RoutingView:
         loads = self._ledger.loads(i.name for i in usable)
         index = self._prefixes
-        known = index.match(keys) if index is not None else {}
+        known = self._find_known(call, keys)
         views = tuple(
             InstanceView(
                 name=name,
@@ -132,12 +131,20 @@ class Dispatcher:
         )
         return RoutingView(
             instances=views,
-            prompt_tokens=shape.prompt_tokens,
-            output_tokens=shape.output_tokens,
+            prompt_tokens=call.shape.prompt_tokens,
+            output_tokens=call.shape.output_tokens,
             slo_class=slo_class,
             dispatched=dispatched,
             store=self._view_store(known),
         )
+
+    def _find_known(self, call: Call, keys: list[int]) -> Mapping[str, int]:
+        """How much of the prompt each instance has seen, in tokens as its size is estimated."""
+        if self._prefixes is None or not keys:
+            return {}
+        block_tokens = BLOCK_BYTES * call.shape.prompt_tokens / len(call.prompt)
+        matched = self._prefixes.match(keys)
+        return {name: int(blocks * block_tokens) for name, blocks in matched.items()}
 
     def _find_prices(self, name: str) -> EnginePrices | None:
         report = self._ledger.report_of(name)

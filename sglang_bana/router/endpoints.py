@@ -66,7 +66,7 @@ class Media(StrEnum):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One row. `prompt_fields` are the body fields that hold the prompt, in order.
+    """One row. `prompt_fields` are the body fields that hold the prompt, in a template's order.
 
     `accepts_salt` tells whether the body may carry a `cache_salt`, `streams` whether it is
     answered with a stream unless the body says otherwise, `empties_cache` whether an instance that
@@ -116,8 +116,8 @@ def _openai(path: str, *prompt_fields: str) -> Endpoint:
     )
 
 
-def _ollama(path: str, prompt_field: str) -> Endpoint:
-    return Endpoint(path, _POST, Kind.BALANCED, prompt_fields=(prompt_field,), streams=True)
+def _ollama(path: str, *prompt_fields: str) -> Endpoint:
+    return Endpoint(path, _POST, Kind.BALANCED, prompt_fields=prompt_fields, streams=True)
 
 
 def _sticky(path: str, methods: tuple[str, ...]) -> Endpoint:
@@ -155,19 +155,19 @@ TABLE: tuple[Endpoint, ...] = (
         accepts_salt=True,
     ),
     _openai("/v1/completions", "prompt"),
-    _openai("/v1/chat/completions", "messages"),
-    _openai("/invocations", "messages"),
+    _openai("/v1/chat/completions", "tools", "messages"),
+    _openai("/invocations", "tools", "messages"),
     Endpoint(
         "/v1/responses",
         _POST,
         Kind.BALANCED,
         rid=RidCarrier.RESPONSE,
-        prompt_fields=("input",),
+        prompt_fields=("tools", "instructions", "input"),
         accepts_salt=True,
     ),
-    _balanced("/v1/messages", _POST, "messages", rid=RidCarrier.HEADER),
-    _ollama("/api/chat", "messages"),
-    _ollama("/api/generate", "prompt"),
+    _balanced("/v1/messages", _POST, "tools", "system", "messages", rid=RidCarrier.HEADER),
+    _ollama("/api/chat", "tools", "messages"),
+    _ollama("/api/generate", "system", "prompt"),
     Endpoint("/v1/audio/transcriptions", _POST, Kind.BALANCED, media=Media.OPAQUE),
     # Embedding, scoring and text tools.
     _balanced("/v1/embeddings", _POST, "input", rid=RidCarrier.PER_ITEM),

@@ -28,6 +28,7 @@ from sglang_bana.router.dispatch import Dispatcher
 from sglang_bana.router.flights import Flight
 from sglang_bana.router.handoff_rules import Obstacle, find_obstacle
 from sglang_bana.router.instances import Instance
+from sglang_bana.router.link_metrics import ATTACHED
 from sglang_bana.router.means import Means
 from sglang_bana.router.prefill_copy import FORMS, copy_for_prefill
 from sglang_bana.router.roles import Roles
@@ -168,9 +169,11 @@ class Handoffs:
         obstacle = find_obstacle(call, self._min_prompt_tokens)
         if obstacle is not None:
             return obstacle
+        if call.friend is answerer and self._is_mostly_known(call):
+            return Obstacle.ANSWERER_NEARER
         if not _shares_store(answerer):
             return Obstacle.FOREIGN
-        if self._store.report() is None:
+        if self._store.report() is None or not self._find_namespace(answerer):
             return Obstacle.STORE_SILENT
         if not self._roles.may_do(answerer, Work.ANSWER):
             return Obstacle.NO_DECODER
@@ -188,7 +191,11 @@ class Handoffs:
         ]
         if not others:
             return Obstacle.NO_PREFILLER
-        free = [instance for instance in others if self._means.places.has_room(instance)]
+        namespace = self._find_namespace(answerer)
+        sharing = [other for other in others if self._find_namespace(other) == namespace]
+        if not sharing:
+            return Obstacle.APART
+        free = [instance for instance in sharing if self._means.places.has_room(instance)]
         if not free:
             return Obstacle.PREFILLERS_FULL
         if is_able:
@@ -197,6 +204,19 @@ class Handoffs:
             answerer, free, call, flight.slo_class, time.monotonic()
         )
         return Obstacle.ANSWERER_NEARER if chosen is None else chosen
+
+    def _is_mostly_known(self, call: Call) -> bool:
+        """Whether what its friend has not seen of the prompt is no more than stays together."""
+        unseen_share = 1 - call.friend_bytes / max(1, len(call.prompt))
+        return call.shape.prompt_tokens * unseen_share < self._min_prompt_tokens
+
+    def _find_namespace(self, instance: Instance) -> str:
+        """Whose pages it looks for in the store and keeps there; "" while it does not do both."""
+        report = self._means.ledger.report_of(instance.name)
+        link = None if report is None else report.store
+        if link is None or link.state != ATTACHED or link.is_resting:
+            return ""
+        return link.namespace
 
     def _does_both(self, instance: Instance) -> bool:
         return self._roles.of(instance) is Role.BOTH

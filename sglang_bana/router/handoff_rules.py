@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 
 from bana.slo.roles import Work
-from sglang_bana.router.body import Fields, estimate_tokens
+from sglang_bana.router.body import Fields
 from sglang_bana.router.call import Call
 from sglang_bana.router.endpoints import Media
 from sglang_bana.router.prefill_copy import FORMS, read_object
@@ -14,7 +14,6 @@ from sglang_bana.router.prefill_copy import FORMS, read_object
 # What decodes without a prompt that could be handed off: a session stays where it is opened.
 _ALSO_DECODE = frozenset({"/open_session"})
 _MEDIA_FIELDS = ("input_embeds", "image_data", "video_data", "audio_data", "images", "audio_url")
-_FRAME_FIELDS = ("system", "instructions", "tools")
 # The type of a message's part, and Ollama's pictures; within text, quotes are escaped.
 _MEDIA_PART = re.compile(rb'"type"\s*:\s*"(?:input_)?(?:image|video|audio|file)(?:_url)?"')
 _MEDIA_LIST = re.compile(rb'"images"\s*:\s*\[\s*"')
@@ -38,6 +37,7 @@ class Obstacle(StrEnum):
     STORE_SILENT = "store_silent"
     NO_DECODER = "no_decoder"
     NO_PREFILLER = "no_prefiller"
+    APART = "apart"
     PREFILLERS_FULL = "prefillers_full"
     ANSWERER_NEARER = "answerer_nearer"
 
@@ -60,7 +60,7 @@ def has_one_token(call: Call) -> bool:
 def find_obstacle(call: Call, min_prompt_tokens: int) -> Obstacle | None:
     """What in `call` itself keeps its prompt from being handed off; O(bytes of the prompt)."""
     fields, shape = call.fields, call.shape
-    if fields is None or shape.prompt_tokens + _count_frame(fields) < min_prompt_tokens:
+    if fields is None or shape.prompt_tokens < min_prompt_tokens:
         return Obstacle.SHORT_PROMPT
     if call.owner is not None or _is_set(fields, "session_params"):
         return Obstacle.STICKY
@@ -75,12 +75,6 @@ def find_obstacle(call: Call, min_prompt_tokens: int) -> Obstacle | None:
     return Obstacle.BACKGROUND if _is_set(fields, "background") else None
 
 
-def _count_frame(fields: Fields) -> int:
-    """About how many tokens a template adds to the conversation itself."""
-    raws = (fields.get(name) for name in _FRAME_FIELDS)
-    return sum(estimate_tokens(bytes(raw)) for raw in raws if raw is not None)
-
-
 def _is_searched(fields: Fields) -> bool:
     """Whether several answers are computed of which the client sees one."""
     sampling = read_object(fields, "sampling_params") or {}
@@ -91,9 +85,6 @@ def _is_searched(fields: Fields) -> bool:
 def _has_media(call: Call, fields: Fields) -> bool:
     if any(_is_set(fields, name) for name in _MEDIA_FIELDS):
         return True
-    # A prompt of ids, or of one text, has no parts.
-    if b"{" not in call.prompt[:64]:
-        return False
     return any(pattern.search(call.prompt) for pattern in (_MEDIA_PART, _MEDIA_LIST))
 
 

@@ -114,6 +114,7 @@ class Intake:
             prompt=prompt,
             owner=owner,
             friend=None if hint is None else self._sticky.find(hint),
+            friend_bytes=0 if hint is None else self._sticky.count_shared(hint, prompt),
             keys=tuple(keys),
         )
 

@@ -190,9 +190,9 @@ class Places:
             return self._choose_owner(call.owner)
         friend, avoided = call.friend, {*trail.lost_at, trail.left}
         work = find_work(call) if self._roles.is_mixed else Work.ANY
-        if friend is not None and friend.name not in avoided and self._may_go(friend, work):
-            return friend
         free = self._list_free(avoided, work) or self._list_free(trail.lost_at, work)
+        if friend in free and friend.name not in avoided:
+            return friend
         if not free:
             self._check_usable(trail.lost_at)
             return None
@@ -217,9 +217,6 @@ class Places:
             "try again later",
             headers=retry_headers(1.0),
         )
-
-    def _may_go(self, instance: Instance, work: Work) -> bool:
-        return self.has_room(instance) and self._roles.may_do(instance, work)
 
     def _list_free(self, excluded: Collection[str], work: Work) -> list[Instance]:
         """Who has room among those that may get such work."""

@@ -56,11 +56,12 @@ _FORCED = {b'"required"': b'"auto"', b'"any"': b'"auto"'}
 class Form(msgspec.Struct, frozen=True):
     """How one endpoint bounds its answer: the field `limit`, in the object `inside` if that is set.
 
-    `extra` is what the copy says besides.
+    `one_token` is its value where one token is computed, `extra` what the copy says besides.
     """
 
     limit: str
     inside: str = ""
+    one_token: int = 1
     extra: Mapping[str, object] = {}
 
 
@@ -72,8 +73,9 @@ FORMS: Mapping[str, Form] = {
     "/v1/chat/completions": _CHAT,
     "/invocations": _CHAT,
     "/v1/messages": Form("max_tokens"),
-    # An answer that is thrown away is not kept to be asked for.
-    "/v1/responses": Form("max_output_tokens", extra={"store": False}),
+    # SGLang takes two tokens off this limit, and refuses what is below none. An answer that is
+    # thrown away is not kept to be asked for.
+    "/v1/responses": Form("max_output_tokens", one_token=3, extra={"store": False}),
     "/api/chat": _OLLAMA,
     "/api/generate": _OLLAMA,
 }
@@ -87,7 +89,7 @@ def copy_for_prefill(call: Call) -> Call:
     holder = fields
     if form.inside:
         holder = _keep_prompt(read_object(call.fields, form.inside) or {})
-    holder[form.limit] = _raw(1)
+    holder[form.limit] = _raw(form.one_token)
     if form.inside:
         fields[form.inside] = _raw(holder)
     for name, value in {"stream": False, **form.extra}.items():

@@ -45,13 +45,13 @@ class PrefixIndex:
         return len(self._owners)
 
     def match(self, keys: list[int]) -> Mapping[str, int]:
-        """How many tokens of the prompt each instance has seen as a prefix."""
+        """How many blocks of the prompt each instance has seen as a prefix."""
         found: dict[str, int] = {}
         for name, bit in self._bits.items():
             depth = 0
             while depth < len(keys) and self._owners.get(keys[depth], 0) & bit:
                 depth += 1
-            found[name] = depth * BLOCK_TOKENS
+            found[name] = depth
         return found
 
     def insert(self, keys: list[int], instance: str) -> None:
@@ -70,7 +70,7 @@ class PrefixIndex:
             self._discount(owners)
 
     def indexed_tokens(self, instance: str) -> int:
-        """How much of all prompts was sent to `instance`."""
+        """How much of all prompts was sent to `instance`, about so many tokens."""
         return self._counts[instance] * BLOCK_TOKENS
 
     def forget_instance(self, instance: str) -> None:

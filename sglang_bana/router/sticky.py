@@ -10,8 +10,11 @@ import hashlib
 from collections import OrderedDict
 from enum import StrEnum
 
+import msgspec
+
 from sglang_bana.router.ids import read_tag
 from sglang_bana.router.instances import Instance, InstanceBoard
+from sglang_bana.router.prefix_index import BLOCK_BYTES, hash_prefixes
 
 KEY_BYTES = 16
 
@@ -33,31 +36,50 @@ def make_key(hold: Hold, caller: str, identifier: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest()
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """Where an id was last, and with which prompt: its first `blocks` blocks, told by `mark`."""
+
+    instance: str
+    blocks: int = 0
+    mark: int = 0
+
+
 class StickyTable:
-    """The instance of each id. All methods are O(1)."""
+    """The instance of each id. All methods are O(1), with a prompt O(its bytes)."""
 
     def __init__(self, board: InstanceBoard, max_entries: int) -> None:
         self._board = board
         self._max_entries = max_entries
-        self._instances: OrderedDict[bytes, str] = OrderedDict()
+        self._memories: OrderedDict[bytes, Memory] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._instances)
+        return len(self._memories)
 
-    def remember(self, key: bytes, instance: str) -> None:
-        """Note the instance of an id that a client chose."""
-        self._instances[key] = instance
-        self._instances.move_to_end(key)
-        if len(self._instances) > self._max_entries:
-            self._instances.popitem(last=False)
+    def remember(self, key: bytes, instance: str, prompt: bytes = b"") -> None:
+        """Note the instance of an id that a client chose, and what it has computed for it."""
+        # The last block holds the end of a list, which moves when a conversation goes on.
+        marks = hash_prefixes(prompt)[:-1]
+        self._memories[key] = Memory(instance, len(marks), marks[-1] if marks else 0)
+        self._memories.move_to_end(key)
+        if len(self._memories) > self._max_entries:
+            self._memories.popitem(last=False)
 
     def find(self, key: bytes) -> Instance | None:
         """The instance that was remembered, whatever the id itself names."""
-        name = self._instances.get(key)
-        if name is None:
+        memory = self._memories.get(key)
+        if memory is None:
             return None
-        self._instances.move_to_end(key)
-        return self._board.find(name)
+        self._memories.move_to_end(key)
+        return self._board.find(memory.instance)
+
+    def count_shared(self, key: bytes, prompt: bytes) -> int:
+        """How many bytes at the beginning of `prompt` were that of the one remembered: of all of
+        it, or of nothing.
+        """
+        memory = self._memories.get(key, Memory(""))
+        marks = hash_prefixes(prompt) if memory.blocks else []
+        is_same = 0 < memory.blocks <= len(marks) and marks[memory.blocks - 1] == memory.mark
+        return memory.blocks * BLOCK_BYTES if is_same else 0
 
     def find_owner(self, caller: str, identifier: str) -> Instance | None:
         """The owner of an id: the remembered one, else the one that the id names."""

@@ -221,16 +221,20 @@ async def open_roles(
 ) -> AsyncIterator[Harness]:
     """A front door on stubs with these roles, by name, and a store that lives.
 
-    Tables named `on_NAME` are settings of that stub; prompts of four tokens are handed off. With
-    `store="silent"` nobody answers where the store should be.
+    Tables named `on_NAME` are settings of that stub, which keeps pages of the namespace "shared"
+    there; prompts of four tokens are handed off. With `store="silent"` nobody answers where the
+    store should be.
     """
     is_silent = tables.pop("store", "") == "silent"
     stubs = [
         StubSettings(
-            name=name, load_endpoint=f"ipc://{tmp_path}/{name}.load", **tables.pop(f"on_{name}", {})
+            name=name,
+            load_endpoint=f"ipc://{tmp_path}/{name}.load",
+            **{"namespace": "shared", **tables.pop(f"on_{name}", {})},
         )
         for name in roles
     ]
+    linked = {stub.name for stub in stubs if stub.namespace and stub.is_ready}
     store = f"ipc://{tmp_path}/store.sock"
     write_private(tmp_path / ROLES_NAME, RoleTable({n: Role(r) for n, r in roles.items()}))
     tables = {"handoff": {"min_prompt_tokens": 4}, **tables}
@@ -238,7 +242,9 @@ async def open_roles(
     async with daemon, open_door(tmp_path, *stubs, store=store, **tables) as front:
 
         async def is_heard() -> bool:
-            return is_silent or (await front.status())["store"] is not None
+            told = await front.status()
+            is_linked = all(i["link"] for i in told["instances"] if i["name"] in linked)
+            return is_silent or (told["store"] is not None and is_linked)
 
         await front.wait_until(is_heard)
         yield front

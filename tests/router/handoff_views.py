@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bana.slo.wire import LinkReport, LoadReport
+
 PROMPT = "one long prompt that is worth it"
 BODY = {"text": PROMPT, "sampling_params": {"max_new_tokens": 8}}
 STREAM = {**BODY, "stream": True}
@@ -17,6 +19,12 @@ def part_of(seen: Any) -> str:
         return str(seen.headers["x-bana-handoff"])
     params = seen.body.get("sampling_params", seen.body).get("custom_params", {})
     return str(params.get("bana_handoff"))
+
+
+def report_link(name: str) -> LoadReport:
+    """What an instance reports that has a store and has not passed yet: it has seen nobody."""
+    link = LinkReport("attached", "", False, 0, 0, {}, {}, {}, {}, namespace="shared")
+    return LoadReport(name, 1, 1, 0.0, -1.0, 0, 0, 0, 0, 0, 0, 0, 0, store=link)
 
 
 async def ask_handoff(front: Any) -> Any:

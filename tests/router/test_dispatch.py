@@ -57,6 +57,35 @@ def test_cache_aware_sends_a_prefix_where_it_was(door: Door) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("shared", "reason"), [(200, "least_indexed"), (400, "prefix")])
+def test_a_prompt_of_ids_is_known_as_far_as_its_ids_are(
+    door: Door, shared: int, reason: str
+) -> None:
+    async def run() -> None:
+        async with door(routing={"policy": "cache_aware"}) as front:
+            # Each of a thousand ids takes eight bytes, of which a text would make two tokens.
+            first = [100_000 + n for n in range(1000)]
+            then = first[:shared] + [200_000 + n for n in range(1000 - shared)]
+            for ids in (first, then):
+                assert (await front.post("/generate", {"input_ids": ids})).status == 200
+            assert (await count_reasons(front)).get(reason) == {"prefix": 1, "least_indexed": 2}[
+                reason
+            ]
+
+    asyncio.run(run())
+
+
+def test_a_system_prompt_and_tools_are_part_of_what_is_known(door: Door) -> None:
+    async def run() -> None:
+        async with door(routing={"policy": "cache_aware"}) as front:
+            for topic in ("p", "q", "p", "q"):
+                body = {"system": topic * 4000, "messages": [], "max_tokens": 9}
+                assert (await front.post("/v1/messages", body)).status == 200
+            assert await count_reasons(front) == {"least_indexed": 2.0, "prefix": 2.0}
+
+    asyncio.run(run())
+
+
 def test_a_cache_that_was_flushed_attracts_nobody(door: Door) -> None:
     async def run() -> None:
         async with door(routing={"policy": "cache_aware"}, auth={"admin_api_key": "k"}) as front:

@@ -51,7 +51,7 @@ def test_every_endpoint_that_generates_hands_off(
             (copy,), (own,) = front.asked("p", path), front.asked("d", path)
             assert (part_of(copy), part_of(own)) == ("prefill", "decode")
             assert (copy.body["stream"], own.body["stream"]) == (False, stream)
-            assert limit(copy.body) == 1
+            assert limit(copy.body) == (3 if path == "/v1/responses" else 1)
             for field in ("text", "prompt", "messages", "input"):
                 assert copy.body.get(field) == own.body.get(field)
             for field in ("rid", "request_id"):
@@ -193,6 +193,47 @@ def test_a_silent_store_hands_nothing_over(door_with_roles: Door) -> None:
             assert (await ask_handoff(front))["skipped"] == {"store_silent": 1}
             metrics = (await front.get("/metrics")).body.decode()
             assert 'bana_handoff_skips_total{reason="store_silent"} 1.0' in metrics
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("told", "obstacle"),
+    [
+        ({"on_p": {"namespace": "other weights"}}, "apart"),
+        ({"on_p": {"namespace": ""}}, "apart"),
+        ({"on_d": {"namespace": ""}}, "store_silent"),
+    ],
+)
+def test_who_keeps_other_pages_computes_for_nobody(
+    door_with_roles: Door, told: dict[str, Any], obstacle: str
+) -> None:
+    async def run() -> None:
+        async with door_with_roles(SPLIT, **told) as front:
+            reply = await front.post("/generate", BODY)
+            assert (reply.status, reply.headers["x-bana-instance"]) == (200, "d")
+            assert front.asked("p", "/generate") == []
+            assert (await ask_handoff(front))["skipped"] == {obstacle: 1}
+
+    asyncio.run(run())
+
+
+def test_who_has_the_conversation_computes_its_next_turn(door_with_roles: Door) -> None:
+    async def run() -> None:
+        async with door_with_roles(SPLIT, handoff={"min_prompt_tokens": 200}) as front:
+            said = [{"role": "user", "content": "word " * 400}]
+            for turn in ("so", "and", "more " * 400):
+                reply = await front.post(CHAT, {"messages": said, "session_id": "s"})
+                assert reply.status == 200
+                said += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": turn}]
+            # The first turn was new, the second one long: of the others little was.
+            last = await front.post(CHAT, {"messages": said, "session_id": "s"})
+            assert TOLD in last.headers
+            told = await ask_handoff(front)
+            assert (told["sent"], told["skipped"]) == (2, {"answerer_nearer": 2})
+            other = [{"role": "user", "content": "other " * 400}]
+            reply = await front.post(CHAT, {"messages": other, "session_id": "s"})
+            assert TOLD in reply.headers
 
     asyncio.run(run())
 

@@ -27,6 +27,8 @@ from sglang_bana.router.metrics import RouterMetrics
 from sglang_bana.router.places import Places
 from sglang_bana.router.roles import Roles
 
+from .handoff_views import report_link
+
 NAMES = ("d", "p", "q")
 PLACES = 2
 BODY = b'{"text": "a prompt that is long enough for this"}'
@@ -80,6 +82,8 @@ class Desk:
         for instance in self.board.all():
             self.board.observe_ready(instance, 1e9)
         self.ledger, metrics = LoadLedger(), RouterMetrics()
+        for name in NAMES:
+            self.ledger.add_report(report_link(name))
         self.roles = Roles(self.board, file)
         dispatcher = Dispatcher(RoutingConfig(), self.board, self.ledger, metrics, lambda: None)
         limits = LimitsConfig(max_unanswered_per_instance=PLACES)

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -132,6 +133,25 @@ def test_a_hinted_session_prefers_its_instance(door: Door) -> None:
             body = {"text": "hi", "session_id": "s"}
             replies = [await front.post("/generate", body) for _ in range(4)]
             assert len({r.headers["x-bana-instance"] for r in replies}) == 1
+
+    asyncio.run(run())
+
+
+def test_a_hinted_session_leaves_an_instance_that_takes_no_work(door: Door) -> None:
+    async def run() -> None:
+        async with door(routing={"policy": "round_robin"}) as front:
+            body = {"text": "hi", "session_id": "s"}
+            first = (await front.post("/generate", body)).headers["x-bana-instance"]
+            home = next(s.server for s in front.stubs if s.server.settings.name == first)
+            home.settings = msgspec.structs.replace(home.settings, is_ready=False)
+
+            async def is_told() -> bool:
+                told = (await front.status())["instances"]
+                return any(i["trouble"] for i in told)
+
+            await front.wait_until(is_told)
+            again = (await front.post("/generate", body)).headers["x-bana-instance"]
+            assert again != first
 
     asyncio.run(run())
 
