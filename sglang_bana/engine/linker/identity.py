@@ -68,6 +68,14 @@ def renew_epoch(namespace: Namespace) -> Namespace:
     return msgspec.structs.replace(namespace, weights_epoch=uuid.uuid4().hex)
 
 
+def move_epoch(namespace: Namespace) -> Namespace:
+    """The namespace once an adapter more has come or gone; equal for all instances that have seen
+    as many changes since they had the same. What adapters compute has their own names in its hash.
+    """
+    epoch = _digest(f"{namespace.weights_epoch}+adapter")
+    return msgspec.structs.replace(namespace, weights_epoch=epoch)
+
+
 def fingerprint_options(server_args: Any) -> str:
     """Of the arguments beside the model's files that change the bytes of KV."""
     told = [f"{name}={getattr(server_args, name)!r}" for name in CHANGING_FIELDS]

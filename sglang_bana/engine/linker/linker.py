@@ -29,7 +29,7 @@ from bana.radix_global.wire_parts import MAX_BATCH_PAGES
 from bana.slo.clock import WaitingClock
 from sglang_bana.engine.linker.counts import LinkerCounts
 from sglang_bana.engine.linker.guard import answering
-from sglang_bana.engine.linker.identity import renew_epoch
+from sglang_bana.engine.linker.identity import move_epoch, renew_epoch
 from sglang_bana.engine.linker.known_keys import KnownKeys
 from sglang_bana.engine.linker.layout import PageLayout
 from sglang_bana.engine.linker.limits import LinkerLimits
@@ -148,8 +148,15 @@ class StoreLinker(UnifiedCacheLinker):
 
     def change_weights(self) -> None:
         """The weights are about to change: nothing computed until now is looked for again."""
-        self._namespace = renew_epoch(self._namespace)
-        self._digest = self._namespace.digest()
+        self._enter(renew_epoch(self._namespace))
+
+    def change_adapters(self) -> None:
+        """An adapter comes or goes: the same, but together with all that are told so."""
+        self._enter(move_epoch(self._namespace))
+
+    def _enter(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._digest = namespace.digest()
         self.wants.release_all()
         self._announced.clear()
         self._saver.abandon()

@@ -241,7 +241,8 @@ class Restorer:
 
     def change_weights(self, *, is_idle: bool) -> None:
         """Weights are about to change; `is_idle` says that no request has KV outside the tree."""
-        self._change()
+        self.holds.end_all()
+        self.linker.change_weights()
         if not is_idle or self._tree.total_size()[0]:
             self.linker.rest()
 
@@ -249,11 +250,8 @@ class Restorer:
         """An adapter comes or goes. Its KV has the adapter's unique name in its hash, so that what
         the tree holds stays right.
         """
-        self._change()
-
-    def _change(self) -> None:
         self.holds.end_all()
-        self.linker.change_weights()
+        self.linker.change_adapters()
 
     def _attribute(self, req: Any) -> None:
         """Once a prompt, at its first step; where it parted from its pages, once it met them."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sglang.srt.mem_cache.common import match_kv_cache
 
-from bana.slo.admission import AdmissionDecision, ArrivalView, Verdict
+from bana.slo.admission import AdmissionDecision, Verdict
 from bana.slo.budget import read_budget
 from bana.slo.governor import StepKind, StepPlan, StepView
 from bana.slo.limits import Slo
@@ -22,7 +22,7 @@ from sglang_bana.engine.scheduling.counts import PassCounts
 from sglang_bana.engine.scheduling.effects import Effects, list_ahead
 from sglang_bana.engine.scheduling.outcomes import Outcomes, is_own
 from sglang_bana.engine.scheduling.panel import Panel
-from sglang_bana.engine.scheduling.passes import PassInputs, PassPlan
+from sglang_bana.engine.scheduling.passes import PassInputs, PassPlan, view_arrival
 from sglang_bana.engine.scheduling.step_learner import StepLearner
 from sglang_bana.engine.scheduling.waiting_room import Slots, Standing, WaitingRoom
 from sglang_bana.engine.stay import stay_of
@@ -105,15 +105,11 @@ class Conductor:
             return AdmissionDecision(Verdict.ADMITTED, "no_inputs")
         if not self._panel.judges:
             return AdmissionDecision(Verdict.ADMITTED, "accept")
-        slots = self.room.find([*self._list_present(), req])
+        # Of those whose pages are on their way, little is left to be computed here.
+        before = [other for other in self._list_present() if not self._scheduler.is_held(other)]
+        slots = self.room.find([*before, req])
         rows = self.room.view(slots, inputs.model, self._max_chunk_tokens)
-        ahead = (rows.deadline_s[:-1] <= rows.deadline_s[-1]) & ~rows.demoted[:-1]
-        view = ArrivalView(
-            budget=req.bana.budget,
-            service_s=float(rows.service_s[-1]),
-            ahead_s=float(rows.service_s[:-1][ahead].sum()),
-            inflation=inputs.load.inflation,
-        )
+        view = view_arrival(req, rows, inputs.load.inflation)
         decided = self._panel.decide_admission(view, inputs.now_s)
         if decided.verdict is not Verdict.ADMITTED:
             self.counts.rejections += 1

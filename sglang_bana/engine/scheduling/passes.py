@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from bana.slo.admission import ArrivalView
 from bana.slo.governor import StepPlan
-from bana.slo.order import EngineLoad, OrderPlan
+from bana.slo.handoff import Handoff, read_handoff
+from bana.slo.order import EngineLoad, OrderPlan, QueueColumns
 from bana.slo.steps import StepModel
 from sglang_bana.engine.scheduling.waiting_room import Slots
 
@@ -19,6 +21,20 @@ class PassInputs(msgspec.Struct, frozen=True):
     now_s: float
     model: StepModel
     load: EngineLoad
+
+
+def view_arrival(req: Any, rows: QueueColumns, inflation: float) -> ArrivalView:
+    """A request in the last of these rows, behind the others that are due before it. A prompt that
+    another engine computes for this one takes nothing of it.
+    """
+    ahead = (rows.deadline_s[:-1] <= rows.deadline_s[-1]) & ~rows.demoted[:-1]
+    part = read_handoff(getattr(req.sampling_params, "custom_params", None))
+    return ArrivalView(
+        budget=req.bana.budget,
+        service_s=0.0 if part is Handoff.DECODE else float(rows.service_s[-1]),
+        ahead_s=float(rows.service_s[:-1][ahead].sum()),
+        inflation=inflation,
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -12,7 +12,13 @@ import pytest
 from bana.radix_global.keys import Namespace
 from bana.slo.errors import ConfigError
 from sglang_bana.engine.linker import identity
-from sglang_bana.engine.linker.identity import CHANGING_FIELDS, Shard, describe_pages, renew_epoch
+from sglang_bana.engine.linker.identity import (
+    CHANGING_FIELDS,
+    Shard,
+    describe_pages,
+    move_epoch,
+    renew_epoch,
+)
 
 from .stand import layout_of
 
@@ -135,6 +141,16 @@ def test_every_change_of_weights_is_unique(model: Path) -> None:
     assert len(epochs) == 3
     assert start.weights_epoch not in epochs
     assert renew_epoch(start).revision == start.revision
+
+
+def test_who_has_seen_the_same_changes_of_adapters_shares(model: Path) -> None:
+    epochs = [describe(model), describe(model)]
+    for _ in range(2):
+        epochs = [move_epoch(space) for space in epochs]
+        assert epochs[0] == epochs[1]
+    assert len({describe(model), epochs[0], move_epoch(epochs[0])}) == 3
+    left, right = (move_epoch(renew_epoch(describe(model))) for _ in range(2))
+    assert left != right
 
 
 def test_ranks_and_layouts_do_not_mix(model: Path) -> None:

@@ -16,6 +16,7 @@ from bana.slo.admission import ArrivalView, Verdict
 from .asks import ask, make_req
 from .books import check_books
 from .fake_engine import BOOT_ID, CLOCK, SPEED, FakeEngine, build_engine, replace_policies
+from .store_stand import add_store
 
 GOOD = {
     "bana_slo_class": "standard",
@@ -121,6 +122,20 @@ def test_an_arrival_is_judged_by_the_work_before_it() -> None:
     # A policy that fails refuses nobody.
     assert engine.queue() == ["a", "b", "c"]
     assert (conductor.counts.faults, conductor.counts.rejections) == (3, 0)
+
+
+def test_what_others_compute_or_bring_is_no_work_before_an_arrival() -> None:
+    engine, watching = build_engine("edf", "stock"), Watching()
+    store = add_store(engine)
+    replace_policies(engine, admission=watching)
+    kept = ask("kept", 60, due_s=40.0)
+    store.keep(kept)
+    engine.process_input_requests([kept, ask("given", 60, due_s=50.0, handoff="decode")])
+    assert engine.queue() == ["kept", "given"]
+    engine.process_input_requests([ask("plain", 20, due_s=60.0)])
+    kept_view, given, plain = watching.views
+    assert kept_view.service_s > 0.0 == given.service_s
+    assert (given.ahead_s, plain.ahead_s) == (0.0, 0.0)
 
 
 def test_the_prompt_that_is_being_computed_is_work_before_an_arrival() -> None:
