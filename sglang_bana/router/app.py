@@ -211,8 +211,10 @@ class FrontDoor:
             if flight.slo is not None:
                 delivery.headers.update(echo_slo(flight.slo))
             await self._relay.relay(flight, call, delivery)
+            # What was computed matters only where the next turn could be handed off.
+            prompt = call.prompt if self._handoffs is not None and self._roles.is_mixed else b""
             for key in call.keys if delivery.status < 400 else ():
-                self._sticky.remember(key, flight.instance, call.prompt)
+                self._sticky.remember(key, flight.instance, prompt)
             await delivery.send(self._limits.stall_timeout_s)
         finally:
             self.flights.close(flight)
