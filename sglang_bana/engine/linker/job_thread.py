@@ -21,27 +21,34 @@ class JobThread(Generic[J]):
         self._name = name
         self._work = work
         self._most = most
-        self._jobs: deque[tuple[J, bool]] = deque()
+        self._jobs: deque[tuple[J, int]] = deque()
         self._changed = threading.Condition()
         self._unfinished = self._counted = 0
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
-    def offer(self, job: J, *, is_counted: bool = True) -> bool:
-        """Whether the job will be done; False when too many wait, or after `close`.
+    def offer(self, job: J) -> bool:
+        """Whether the job will be done; False when too many wait, or after `close`."""
+        with self._changed:
+            return self._counted < self._most and self._put(job, 1)
 
-        One that is not counted is taken however many wait: those have a bound of their own.
+    def follow(self, job: J) -> bool:
+        """The same for a job that takes no other one's place, however many wait; its caller bounds
+        how many there are.
         """
         with self._changed:
-            if self._is_closing or (is_counted and self._counted >= self._most):
-                return False
-            self._jobs.append((job, is_counted))
-            self._unfinished += 1
-            self._counted += is_counted
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            return self._put(job, 0)
+
+    def _put(self, job: J, counted: int) -> bool:
+        if self._is_closing:
+            return False
+        self._jobs.append((job, counted))
+        self._unfinished += 1
+        self._counted += counted
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
         return True
 
     def settle(self, timeout_s: float) -> bool:
@@ -61,7 +68,7 @@ class JobThread(Generic[J]):
 
     def _run(self) -> None:
         while (found := self._next()) is not None:
-            job, is_counted = found
+            job, counted = found
             try:
                 self._work(job)
             except Exception:
@@ -69,10 +76,10 @@ class JobThread(Generic[J]):
             finally:
                 with self._changed:
                     self._unfinished -= 1
-                    self._counted -= is_counted
+                    self._counted -= counted
                     self._changed.notify_all()
 
-    def _next(self) -> tuple[J, bool] | None:
+    def _next(self) -> tuple[J, int] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._is_closing)
             return self._jobs.popleft() if self._jobs else None

@@ -112,7 +112,7 @@ class Loader:
 
     def let_go(self) -> None:
         """The daemon is gone: hold nothing of its arena any longer."""
-        self._thread.offer(self._mover.close, is_counted=False)
+        self._thread.follow(self._mover.close)
 
     def close(self, timeout_s: float) -> None:
         """The end."""

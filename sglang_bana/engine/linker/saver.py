@@ -99,12 +99,12 @@ class Saver:
         Such actions, at most one a request, take no job's place: whether a job is taken must not
         depend on what one rank alone has to do.
         """
-        if not self._thread.offer(action, is_counted=False):
+        if not self._thread.follow(action):
             action()
 
     def let_go(self) -> None:
         """The daemon is gone: hold nothing of its arena any longer."""
-        self._thread.offer(self._mover.close, is_counted=False)
+        self._thread.follow(self._mover.close)
 
     def count_results(self) -> int:
         """How many jobs have ended whose results were not taken."""

@@ -34,13 +34,13 @@ def test_more_than_allowed_are_refused_until_there_is_room() -> None:
 def test_what_is_not_counted_takes_no_place() -> None:
     gate = threading.Event()
     jobs = JobThread("test", lambda _: gate.wait(PATIENCE_S), most=2)
-    assert all(jobs.offer(number, is_counted=False) for number in range(9))
+    assert all(jobs.follow(number) for number in range(9))
     assert [jobs.offer(number) for number in range(3)] == [True, True, False]
     gate.set()
     assert jobs.settle(PATIENCE_S)
     assert jobs.offer(3)
     assert jobs.close(PATIENCE_S)
-    assert not jobs.offer(4, is_counted=False)
+    assert not jobs.follow(4)
 
 
 def test_a_job_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
