@@ -65,6 +65,19 @@ def test_a_failing_order_leaves_the_choice_and_is_reported_once(
     assert caplog.text.count("order policy failed") == 1
 
 
+class Repeating:
+    """An order that names one row twice."""
+
+    def decide_order(self, view: QueueView, now_s: float, rng: Random) -> OrderPlan:
+        return OrderPlan((0, 0), ("again", "again"))
+
+
+def test_an_order_outside_its_law_counts_as_failed() -> None:
+    panel, counts = panel_of(Repeating())
+    assert panel.decide_order(view_of(3), 0.0) is None
+    assert counts.faults == 1
+
+
 def test_a_failing_admission_refuses_nobody() -> None:
     panel, counts = panel_of(None, admission=Failing())
     assert panel.decide_admission(ARRIVAL, 0.0).verdict is Verdict.ADMITTED

@@ -13,6 +13,7 @@ import msgspec
 from bana.radix_global.messages import TierWeather
 from bana.slo.decisions import RestoreRecord, seed_decision
 from bana.slo.fetching import ComputeView
+from bana.slo.laws import require_restore
 from bana.slo.restore import RestorePlan, RestorePolicy, RestoreReason, RestoreView, TierView
 from sglang_bana.engine.linker.counts import LinkerCounts
 from sglang_bana.engine.linker.wanted import Wanted
@@ -67,7 +68,8 @@ class RestoreDesk:
         seed_decision(self._rng, self._seed, self._number)
         view = self._view(req, wanted, now_s)
         try:
-            plan = self._policy.decide_restore(view, now_s, self._rng)
+            answer = self._policy.decide_restore(view, now_s, self._rng)
+            plan = require_restore(answer, view, now_s)
         except Exception:
             self._counts.faults += 1
             if self._counts.faults == 1:

@@ -16,6 +16,7 @@ from bana.slo.decisions import (
     seed_decision,
 )
 from bana.slo.governor import StepPlan, StepView
+from bana.slo.laws import require_order, require_step
 from bana.slo.order import OrderPlan, QueueView
 from sglang_bana.engine.scheduling.counts import PassCounts
 from sglang_bana.engine.scheduling.decision_log import DecisionLog
@@ -26,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 class Panel:
-    """Asks policies; one that fails is counted and reported once, and SGLang's choice stands.
+    """Asks policies; one that fails, or answers outside its law, is counted and reported once, and
+    SGLang's choice stands.
 
     Decisions are numbered, and random numbers seeded by the number, so that each can be decided
     again from its line in the log alone.
@@ -48,7 +50,9 @@ class Panel:
         policy = self._policies.order
         if policy is None:
             return None
-        plan = self._ask("order", lambda: policy.decide_order(view, now_s, self._rng))
+        plan = self._ask(
+            "order", lambda: require_order(policy.decide_order(view, now_s, self._rng), view)
+        )
         if plan is not None and self._log is not None:
             self._log.write(OrderRecord(self._number, now_s, record_queue(view), plan))
         return plan
@@ -58,7 +62,7 @@ class Panel:
         policy = self._policies.governor
         if policy is None:
             return None
-        plan = self._ask("governor", lambda: policy.decide_step(view))
+        plan = self._ask("governor", lambda: require_step(policy.decide_step(view), view))
         if plan is not None and self._log is not None:
             self._log.write(GovernorRecord(self._number, view, plan))
         return plan

@@ -141,8 +141,8 @@ class Fixed:
         (OrderPlan((0,), ("a",)), "1 rows"),
         (OrderPlan((0, 0), ("a", "b")), "1 distinct"),
         (OrderPlan((0, 1), ("a",)), "1 reasons"),
-        (OrderPlan((0, 3), ("a", "b")), "outside"),
-        (OrderPlan((0, 1), ("a", "b"), (2,)), "demotes a started"),
+        (OrderPlan((0, 3), ("a", "b")), "rows 0 to 3"),
+        (OrderPlan((0, 1), ("a", "b"), (2,)), "demotes started"),
     ],
 )
 def test_an_order_outside_its_law_stops_the_run(
