@@ -42,6 +42,7 @@ class PassHost(Scheduler):
 
     device = "cpu"
     page_size = PAGE
+    truncation_align_size: int | None = None
     tp_size = 1
     chunked_prefill_size: int | None = CHUNK_TOKENS
     max_prefill_tokens = CHUNK_TOKENS
@@ -135,4 +136,4 @@ class HostedScheduler(BanaScheduler, PassHost):
         """As it was before the last turn; decodes have had theirs, so the next is for prompts."""
         self.waiting_queue = list(queue)
         self.running.batch_is_full = False
-        self.conductor.note_step(DECODE_STEP)
+        self.conductor.stepper.note_step(DECODE_STEP)

@@ -7,6 +7,8 @@ to SGLang there is no conductor, and an instance decides exactly as SGLang does.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -76,6 +78,9 @@ class BanaScheduler(RestoringScheduler):
                     self.conductor.note_inputs(inputs)
             recv_reqs = [req for req in recv_reqs if not isinstance(req, PassInputs)]
         super().process_input_requests(recv_reqs)
+        if self.conductor is not None:
+            for req in self.grammar_manager.grammar_queue:
+                self.conductor.note_arrival(req)
 
     def _add_request_to_queue(
         self,
@@ -121,7 +126,7 @@ class BanaScheduler(RestoringScheduler):
             if planned.batch_to_run is None:
                 self.conductor.learner.note_pause()
             else:
-                self.conductor.note_step(planned.batch_to_run)
+                self.conductor.stepper.note_step(planned.batch_to_run)
         return planned
 
     @property
@@ -130,7 +135,12 @@ class BanaScheduler(RestoringScheduler):
 
     @property
     def can_meet(self) -> bool:
-        return self.conductor is not None and self.conductor.governs
+        # A meeting is at a page; chunks that kernels want longer cannot end at any.
+        return (
+            self.conductor is not None
+            and self.conductor.stepper.governs
+            and self.conductor.stepper.grid_tokens == self.page_size
+        )
 
     def _note_ready(self, req: Any) -> None:
         if self.conductor is not None:
@@ -144,10 +154,17 @@ class BanaScheduler(RestoringScheduler):
     def _should_defer_prefill(self, running_batch: Any) -> bool:
         if self.conductor is None:
             return bool(super()._should_defer_prefill(running_batch))
+        self._take_in_compiled()
         kind = self.conductor.plan_pass(running_batch)
         if kind is None:
             return bool(super()._should_defer_prefill(running_batch))
         return kind is StepKind.DECODE
+
+    def _take_in_compiled(self) -> None:
+        """Whose grammar has just been compiled waits like all others when the pass is planned."""
+        if self.grammar_manager.has_waiting_grammars():
+            for req in self.grammar_manager.get_ready_grammar_requests():
+                self._add_request_to_queue(req)
 
     def _get_new_batch_prefill_raw(
         self, prefill_delayer_single_pass: Any, running_batch: Any
@@ -159,7 +176,6 @@ class BanaScheduler(RestoringScheduler):
         batch, running_batch = self._admit(delayer, running_batch)
         while batch is None and conductor.plan is not None and conductor.make_room(running_batch):
             batch, running_batch = self._admit(delayer, running_batch)
-        # Also without a plan: a grammar that has just been compiled brings its request in here.
         if batch is not None:
             conductor.note_admitted(batch)
         return batch, running_batch
@@ -170,6 +186,9 @@ class BanaScheduler(RestoringScheduler):
         plan = self.conductor.plan
         step = None if plan is None else plan.step
         kept = self.chunked_prefill_size, self.is_mixed_chunk
+        grammars = self.grammar_manager
+        # Asked before the plan; SGLang would ask again, and wait again, in each try.
+        uncompiled, grammars.grammar_queue = grammars.grammar_queue, []
         if step is not None:
             self.is_mixed_chunk = step.kind is StepKind.MIXED
             decoding = len(running_batch.reqs) if self.is_mixed_chunk else 0
@@ -178,16 +197,22 @@ class BanaScheduler(RestoringScheduler):
             return super()._get_new_batch_prefill_raw(delayer, running_batch)
         finally:
             self.chunked_prefill_size, self.is_mixed_chunk = kept
+            grammars.grammar_queue = uncompiled
 
-    def get_prefill_adder_class(self) -> type[PrefillAdder]:
-        return super().get_prefill_adder_class() if self.conductor is None else OneChunkAdder
+    def get_prefill_adder_class(self) -> Callable[..., PrefillAdder]:
+        if self.conductor is None:
+            chosen: type[PrefillAdder] = super().get_prefill_adder_class()
+            return chosen
+        return partial(OneChunkAdder, self.conductor.stepper.grid_tokens)
 
     def get_output_streamer_class(self) -> Any:
         reports = self.conductor is not None and self._spec.scheduling.report_outcome
         return OutcomeStreamer if reports else super().get_output_streamer_class()
 
     def update_running_batch(self, batch: Any) -> Any:
-        if self.conductor is not None and not batch.check_decode_mem():
+        # Where answers end in the step under way, SGLang waits for their KV.
+        ends = self.conductor is None or self._reqs_finishing_inflight(batch)
+        if self.conductor is not None and not ends and not batch.check_decode_mem():
             self.conductor.save_decodes(batch)
         return super().update_running_batch(batch)
 
@@ -195,7 +220,8 @@ class BanaScheduler(RestoringScheduler):
         self,
         empty_cache: bool = True,  # noqa: FBT001, FBT002 - SGLang's signature
     ) -> bool:
-        if self.conductor is not None:
+        # A flush that SGLang denies takes nothing.
+        if self.conductor is not None and self.is_fully_idle(ignore_waiting=self._engine_paused):
             self.conductor.effects.give_up_all()
         return bool(super().flush_cache(empty_cache))
 
@@ -228,6 +254,9 @@ class ConductedPolicy(SchedulePolicy):
     def calc_priority(self, waiting_queue: list[Any], *args: Any, **kwargs: Any) -> None:
         if self.conductor.plan is None or self.conductor.plan.order is None:
             super().calc_priority(waiting_queue, *args, **kwargs)
+        else:
+            # As SGLang does after its own order: what the first of the queue will use stays cached.
+            self._touch_waiting_prefixes(self.policy, waiting_queue)
 
     def shortest_prefill_chunk_limit(
         self, chunked_req: Any, waiting_queue: list[Any], budget: int, page_size: int
@@ -239,22 +268,39 @@ class OneChunkAdder(PrefillAdder):
     """Admits beside a chunked request only what fits whole: SGLang can track one chunked prompt.
 
     SGLang computes the next chunk whatever KV is left: with prompts first, nothing can have taken
-    it meanwhile. Here others ran in between, so a chunk takes what there is; where that is not a
-    page, nobody is admitted and decodes go on.
+    it meanwhile. Here others ran in between, so a chunk takes what there is, in multiples of
+    `grid_tokens`; where that is nothing, nobody is admitted and decodes go on.
     """
 
     chunked_req_limit: int | None
-    _is_parked = False
+    _is_parked = _is_chunking = False
+
+    def __init__(self, grid_tokens: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._grid_tokens = grid_tokens
 
     def add_chunked_req(self, req: Any) -> Any:
         room_tokens = int(self.memory_budget.remaining_current) // self.page_size * self.page_size
+        if room_tokens < len(req.full_untruncated_fill_ids) - req.prefix_len:
+            room_tokens = room_tokens // self._grid_tokens * self._grid_tokens
         left = req
         if room_tokens > 0:
             limit = self.chunked_req_limit
             self.chunked_req_limit = room_tokens if limit is None else min(limit, room_tokens)
             left = super().add_chunked_req(req)
         self._is_parked = not self.can_run_list
+        self._is_chunking = left is not None
         return left
+
+    def add_one_req_ignore_eos(self, req: Any) -> Any:
+        """Without a prefix cache: SGLang looks here at no chunked request, since in its own chunks
+        that one uses up the step.
+        """
+        left_tokens = len(req.full_untruncated_fill_ids) - req.prefix_len
+        room_tokens = self.rem_chunk_tokens
+        if self._is_chunking and room_tokens is not None and left_tokens > room_tokens:
+            return AddReqResult.OTHER
+        return super().add_one_req_ignore_eos(req)
 
     def budget_state(self) -> Any:
         return AddReqResult.OTHER if self._is_parked else super().budget_state()

@@ -85,6 +85,7 @@ class SchedulingStand:
             max_total_num_tokens=1_000_000,
             max_running_requests=256,
             page_size=PAGE,
+            truncation_align_size=None,
             is_mixed_chunk=False,
             is_hybrid_swa=False,
             device="cpu",
@@ -112,7 +113,7 @@ class SchedulingStand:
         self.scheduler.waiting_queue[:] = self._arrived
         conductor = self.conductor
         # The decodes have had their turn, so that this pass is for prompts.
-        conductor.note_step(DECODE_STEP)
+        conductor.stepper.note_step(DECODE_STEP)
         start_s = time.perf_counter()
         conductor.note_inputs(conductor.learner.inputs(time.monotonic()))
         conductor.plan_pass(self._running)
@@ -139,7 +140,7 @@ class SchedulingStand:
             conductor.welcome(req)
             self.scheduler.waiting_queue.append(req)
         if self._plan.pressure is Pressure.LATE:
-            conductor.note_step(DECODE_STEP)
+            conductor.stepper.note_step(DECODE_STEP)
             conductor.plan_pass(self._running)
             conductor.apply_plan()
         return conductor

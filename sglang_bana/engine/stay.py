@@ -8,6 +8,7 @@ from typing import Any
 class Stay:
     """Written by the store's side of a scheduler, read by all; the scheduler's thread alone.
 
+    `arrived_s` is when it came, by the clock of all ranks, None where that was not noted.
     `is_expected`: its pages were asked for before it entered the queue. `is_elsewhere`: another
     instance computes its prompt. `is_lost`: a load of its step failed, whose result is not used.
     Up to `meet_tokens` it is computed before it looks what was fetched meanwhile; 0 for no meeting.
@@ -16,6 +17,7 @@ class Stay:
     """
 
     __slots__ = (
+        "arrived_s",
         "device_tokens",
         "is_attributed",
         "is_elsewhere",
@@ -28,6 +30,7 @@ class Stay:
 
     def __init__(self) -> None:
         self.is_expected = self.is_elsewhere = self.is_lost = self.is_attributed = False
+        self.arrived_s: float | None = None
         self.meet_tokens = 0
         self.restored: tuple[int, ...] = ()
         self.restored_before: tuple[int, ...] = ()

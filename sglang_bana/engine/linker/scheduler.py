@@ -168,6 +168,7 @@ class RestoringScheduler(Scheduler):
             # The pass under way does not see it either.
             self.waiting_queue.remove(req)
             self._held_late = (*self._held_late, req)
+            self.held_out = (*self.held_out, req)
 
     def note_given_up(self, req: Any) -> None:
         """The device may evict what has been computed of this waiting prompt."""
@@ -203,7 +204,7 @@ class RestoringScheduler(Scheduler):
         finally:
             if held:
                 self.waiting_queue = merge_back(before, self.waiting_queue, held)
-                self.held_out = ()
+            self.held_out = ()
             self.waiting_queue += self._held_late
             self._held_late = ()
 

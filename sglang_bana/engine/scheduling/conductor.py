@@ -13,27 +13,25 @@ from sglang.srt.mem_cache.common import match_kv_cache
 
 from bana.slo.admission import AdmissionDecision, Verdict
 from bana.slo.budget import read_budget
-from bana.slo.governor import StepKind, StepPlan, StepView
+from bana.slo.governor import StepKind
 from bana.slo.limits import Slo
 from bana.slo.order import QueueView
-from bana.slo.pace import Pace, find_spare_s
-from bana.slo.steps import EnginePrices, StepShape
+from bana.slo.steps import EnginePrices
 from sglang_bana.engine.scheduling.counts import PassCounts
 from sglang_bana.engine.scheduling.effects import Effects, list_ahead
 from sglang_bana.engine.scheduling.outcomes import Outcomes, is_own
 from sglang_bana.engine.scheduling.panel import Panel
 from sglang_bana.engine.scheduling.passes import PassInputs, PassPlan, view_arrival
 from sglang_bana.engine.scheduling.step_learner import StepLearner
-from sglang_bana.engine.scheduling.waiting_room import Slots, Standing, WaitingRoom
+from sglang_bana.engine.scheduling.stepping import Stepper, find_meet_tokens
+from sglang_bana.engine.scheduling.waiting_room import Standing, WaitingRoom
 from sglang_bana.engine.stay import stay_of
 
 # Matching a prompt against the tree costs up to a tenth of a millisecond.
 REMEASURED_ROWS = 4
-
-
-def find_meet_tokens(req: Any) -> int:
-    """Up to which token a prompt is to be computed before it looks what was fetched; 0 for none."""
-    return stay_of(req).meet_tokens
+# A lost request that finds no room lets others go first so often; then it holds them up until it
+# does, lest those who came later take every page that is freed.
+MOST_PASSED_OVER = 1000
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -60,12 +58,15 @@ class Conductor:
         self.plan: PassPlan | None = None
         self.chunk_limit: int | None = None
         self.learner = StepLearner(scheduler)
+        self.stepper = Stepper(scheduler, panel, self.room)
         self._scheduler = scheduler
         self._panel = panel
         self._terms = terms
         self._sequences = itertools.count()
         self._inputs: PassInputs | None = None
-        self._decodes = 0
+        # Who was passed over last, and how often in a row.
+        self._passed: Any = None
+        self._times_passed = 0
         # For whom way is made in this pass, and for whom it was made in vain in the one before.
         self._leader: Any = None
         self._stuck: Any = None
@@ -89,14 +90,17 @@ class Conductor:
         if not hasattr(req, "bana"):
             params = getattr(req.sampling_params, "custom_params", None)
             words = params if isinstance(params, dict) else {}
-            now_s = 0.0 if self._inputs is None else self._inputs.now_s
-            budget = read_budget(words, now_s, self._terms.boot_id, self._terms.default)
+            budget = read_budget(words, self._stamp(req), self._terms.boot_id, self._terms.default)
             req.bana = Standing(budget, next(self._sequences))
         self.room.seat(req, self.outcomes.number(req.bana.budget.slo_class), self._list_seated)
         self._measure(req)
         if req.output_ids:
             # It was retracted: its first token is out, so no deadline can give it up.
             self.room.mark_started(req.bana.slot)
+
+    def note_arrival(self, req: Any) -> None:
+        """The request is here, and enters the queue later: its promise counts from now."""
+        self._stamp(req)
 
     def decide_admission(self, req: Any) -> AdmissionDecision:
         """Whether a request that has just been welcomed is taken in."""
@@ -108,7 +112,7 @@ class Conductor:
         # Of those whose pages are on their way, little is left to be computed here.
         before = [other for other in self._list_present() if not self._scheduler.is_held(other)]
         slots = self.room.find([*before, req])
-        rows = self.room.view(slots, inputs.model, self._max_chunk_tokens)
+        rows = self.room.view(slots, inputs.model, self.stepper.max_chunk_tokens)
         view = view_arrival(req, rows, inputs.load.inflation)
         decided = self._panel.decide_admission(view, inputs.now_s)
         if decided.verdict is not Verdict.ADMITTED:
@@ -121,17 +125,12 @@ class Conductor:
         self._measure(req)
 
     @property
-    def governs(self) -> bool:
-        """Whether steps are as long as is decided here."""
-        return self._panel.governs and self._scheduler.chunked_prefill_size is not None
-
-    @property
     def engine_prices(self) -> EnginePrices | None:
         """What computing costs here now, None before any measurement; any thread may ask."""
         inputs = self._inputs
         if inputs is None:
             return None
-        return EnginePrices(inputs.model, self._max_chunk_tokens, inputs.load.inflation)
+        return EnginePrices(inputs.model, self.stepper.max_chunk_tokens, inputs.load.inflation)
 
     def plan_pass(self, running_batch: Any) -> StepKind | None:
         """Decide this pass; what its step is to be, None where that is left to SGLang."""
@@ -198,12 +197,6 @@ class Conductor:
             self.room.mark_started(chunked.bana.slot)
             self.room.measure(chunked.bana.slot, chunked.seqlen, chunked.extend_end)
 
-    def note_step(self, batch: Any) -> None:
-        """This batch runs next."""
-        is_prompts = batch.forward_mode.is_extend()
-        # A mixed step is both.
-        self._decodes = (1 if batch.decoding_reqs else 0) if is_prompts else self._decodes + 1
-
     def save_decodes(self, running_batch: Any) -> None:
         """Before decoding requests are retracted for want of KV, half-computed prompts give way."""
         chunked = self._scheduler.chunked_req
@@ -242,14 +235,13 @@ class Conductor:
         queue = self._scheduler.waiting_queue
         if leader is None or leader.bana.lock or len(queue) < 2 or queue[0] is not leader:
             return False
+        self._times_passed = self._times_passed + 1 if leader is self._passed else 1
+        self._passed = leader
+        if self._times_passed > MOST_PASSED_OVER:
+            return False
         self.effects.put_last(leader)
         running_batch.batch_is_full = False
         return True
-
-    @property
-    def _max_chunk_tokens(self) -> int:
-        scheduler = self._scheduler
-        return int(scheduler.chunked_prefill_size or scheduler.max_prefill_tokens)
 
     def _list_present(self) -> list[Any]:
         """Whose prompts are still to be computed: the queue, then the chunked request."""
@@ -260,6 +252,13 @@ class Conductor:
         """These, and whom this pass does not see because their pages are on their way."""
         return [*self._list_present(), *self._scheduler.held_out]
 
+    def _stamp(self, req: Any) -> float:
+        """When the request came, by the clock of all ranks."""
+        stay = stay_of(req)
+        if stay.arrived_s is None:
+            stay.arrived_s = 0.0 if self._inputs is None else self._inputs.now_s
+        return stay.arrived_s
+
     def _measure(self, req: Any) -> None:
         """See how much of the prompt is cached now, as SGLang's own cache-aware orders do."""
         match_kv_cache(req, self._scheduler.tree_cache)
@@ -268,70 +267,18 @@ class Conductor:
     def _decide(self, running_batch: Any, inputs: PassInputs) -> PassPlan:
         reqs = self._list_present()
         slots = self.room.find(reqs)
-        queue = self.room.view(slots, inputs.model, self._max_chunk_tokens)
+        queue = self.room.view(slots, inputs.model, self.stepper.max_chunk_tokens)
         view = QueueView(queue, inputs.load, self._terms.head_rows)
         order = self._panel.decide_order(view, inputs.now_s)
         first = reqs[order.head[0]] if order is not None else self._scheduler.chunked_req or reqs[0]
         return PassPlan(
             slots=slots,
             order=order,
-            step=self._decide_step(running_batch, slots, first, queue.tightest_ttft_s),
+            step=self.stepper.decide_step(
+                running_batch, slots, first, queue.tightest_ttft_s, inputs
+            ),
             head=[] if order is None else [reqs[row] for row in order.head],
             doubtful=[] if order is None else [reqs[row] for row in order.demote[:REMEASURED_ROWS]],
-        )
-
-    def _decide_step(
-        self, running_batch: Any, slots: Slots, first: Any, tightest_ttft_s: float
-    ) -> StepPlan | None:
-        scheduler, inputs = self._scheduler, self._inputs
-        if not self._panel.governs or scheduler.chunked_prefill_size is None or inputs is None:
-            return None
-        decoding = self._list_decoding(running_batch)
-        context_tokens = sum(req.seqlen for req in decoding)
-        decodes = StepShape(decode_requests=len(decoding), context_tokens=context_tokens)
-        decode_s = inputs.model.estimate_step_s(decodes)
-        view = StepView(
-            model=inputs.model,
-            decode_requests=len(decoding),
-            context_tokens=context_tokens,
-            spare_s=find_spare_s(map(self._pace, decoding), inputs.now_s, decode_s),
-            tightest_tpot_s=min((req.bana.budget.tpot_s for req in decoding), default=None),
-            prefill_tokens=self.room.sum_new_tokens(slots, scheduler.page_size),
-            prefix_tokens=self.room.prefix_tokens(first.bana.slot),
-            decodes_since_prefill=self._decodes,
-            max_chunk_tokens=self._max_chunk_tokens,
-            page_tokens=scheduler.page_size,
-            can_mix=bool(scheduler.is_mixed_chunk),
-            tightest_ttft_s=tightest_ttft_s,
-        )
-        return self._stop_at_meeting(self._panel.decide_step(view), first)
-
-    def _list_decoding(self, running_batch: Any) -> list[Any]:
-        """Whose next token a long step would delay. One whose last token is being computed gets it
-        in time from a device; where launches compute, it is read only after the next one.
-        """
-        scheduler = self._scheduler
-        is_late = scheduler.device == "cpu"
-        last = () if is_late else scheduler._reqs_finishing_inflight(running_batch)
-        ending = {req.rid for req in last}
-        return [req for req in running_batch.reqs if not req.finished() and req.rid not in ending]
-
-    def _stop_at_meeting(self, plan: StepPlan | None, first: Any) -> StepPlan | None:
-        """Of a prompt whose end is being fetched, compute no more than what comes before that."""
-        left = find_meet_tokens(first) - self.room.prefix_tokens(first.bana.slot)
-        if plan is None or not 0 < left < plan.prefill_tokens:
-            return plan
-        return msgspec.structs.replace(plan, prefill_tokens=left)
-
-    def _pace(self, req: Any) -> Pace:
-        """A running request's progress; a first token that is not out yet comes now."""
-        assert self._inputs is not None
-        begun_s, out_tokens = req.bana.begun_s, len(req.output_ids)
-        return Pace(
-            begun_s=self._inputs.now_s if begun_s is None else begun_s,
-            tpot_s=req.bana.budget.tpot_s,
-            out_tokens=max(out_tokens, 1),
-            left_tokens=max(req.sampling_params.max_new_tokens - out_tokens, 1),
         )
 
     def _demote(self, plan: PassPlan) -> None:
@@ -358,8 +305,11 @@ class Conductor:
             return
         self._leader = ahead[0]
         chunked = self._scheduler.chunked_req
-        chunk_tokens = self._max_chunk_tokens if plan.step is None else plan.step.prefill_tokens
-        self.chunk_limit = self.effects.plan_share(ahead, chunk_tokens)
+        chunk_tokens = (
+            self.stepper.max_chunk_tokens if plan.step is None else plan.step.prefill_tokens
+        )
+        grid_tokens = self.stepper.grid_tokens
+        self.chunk_limit = self.effects.plan_share(ahead, chunk_tokens, grid_tokens)
         is_room = self.effects.count_started() < self._terms.max_started
         if self.chunk_limit is None and is_room and self.effects.can_separate(chunked):
             self.effects.yield_chunked()
@@ -382,7 +332,7 @@ class Conductor:
             return
         standing.is_admitted = True
         new, prefix = self.room.new_tokens(standing.slot), self.room.prefix_tokens(standing.slot)
-        service_s = inputs.model.estimate_prefill_s(new, prefix, self._max_chunk_tokens)
+        service_s = inputs.model.estimate_prefill_s(new, prefix, self.stepper.max_chunk_tokens)
         slack_s = standing.budget.slack_s(inputs.now_s, service_s)
         self.outcomes.book(standing.budget.slo_class).slack.add(slack_s)
 

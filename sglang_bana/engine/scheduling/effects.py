@@ -55,19 +55,18 @@ class Effects:
         """Order the whole queue as it came: what is done without a plan."""
         self._scheduler.waiting_queue.sort(key=lambda req: req.bana.sequence)
 
-    def plan_share(self, ahead: Sequence[Any], chunk_tokens: int) -> int | None:
-        """Tokens left to the chunked request when those `ahead` that fit go with it.
-
-        None where not even the first fits beside a page of it.
+    def plan_share(self, ahead: Sequence[Any], chunk_tokens: int, grid_tokens: int) -> int | None:
+        """Tokens left to the chunked request when those `ahead` that fit go with it, a multiple of
+        `grid_tokens`; None where not even the first fits beside that many of it.
         """
         page = self._scheduler.page_size
         reserved = 0
         for req in ahead:
             needed = -(-self._room.new_tokens(req.bana.slot) // page) * page
-            if reserved + needed > chunk_tokens - page:
+            if reserved + needed > chunk_tokens - grid_tokens:
                 break
             reserved += needed
-        return (chunk_tokens - reserved) // page * page if reserved else None
+        return (chunk_tokens - reserved) // grid_tokens * grid_tokens if reserved else None
 
     def can_separate(self, req: Any) -> bool:
         """Whether the chunked request can go back to the queue without losing anything but time."""
@@ -124,7 +123,9 @@ class Effects:
         return sorted(self._started, key=lambda r: (r.bana.budget.deadline_s, r.bana.sequence))
 
     def _start_anew(self, req: Any) -> None:
-        self._room.mark_fresh(req.bana.slot)
+        # Whose answer had begun before it was retracted stays out of reach of demotion.
+        if not req.output_ids:
+            self._room.mark_fresh(req.bana.slot)
         self._counts.given_up += 1
         self._scheduler.note_given_up(req)
 

@@ -197,6 +197,8 @@ class FakeScheduler(Scheduler):
         CLOCK.now_s += 0.001
 
     def flush_cache(self, empty_cache: bool = True) -> bool:
+        if not self.is_fully_idle(ignore_waiting=self._engine_paused):
+            return False
         self.tree_cache.reset()
         self.token_to_kv_pool_allocator.clear()
         return True

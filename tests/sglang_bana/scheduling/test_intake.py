@@ -258,6 +258,8 @@ def test_a_flush_takes_what_waits_half_computed_with_it() -> None:
     assert engine.conductor.effects.count_started() == 1
     engine.process_input_requests([AbortReq(rid="tight")])
     engine.process_pending_chunked_abort()
+    # As before new weights: whoever waits may go on waiting.
+    engine._engine_paused, engine.last_batch = True, None
     assert engine.flush_cache()
     assert engine.tree_cache.locks == []
     assert engine.conductor.counts.given_up == 1

@@ -98,6 +98,19 @@ def test_others_go_on_while_it_waits_at_the_meeting() -> None:
     assert store.store.wants == {}
 
 
+def test_it_keeps_its_seat_where_another_is_seated_while_it_meets() -> None:
+    engine, store = build()
+    req = begin(engine, store)
+    engine.process_input_requests([ask("b", 12)])
+    engine.stash_chunked_request(engine.chunked_req)
+    engine.conductor.apply_plan()
+    assert engine.queue() == ["b"]
+    engine.conductor.room._free.clear()
+    engine.conductor.welcome(ask("c", 12))
+    slots = engine.conductor.room.find([req])
+    assert slots.tolist() == [req.bana.slot]
+
+
 def test_what_has_come_by_then_is_not_waited_for() -> None:
     engine, store = build()
     begin(engine, store)

@@ -15,11 +15,13 @@ from sglang.srt.managers.schedule_policy import (
 from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
 
 from bana.slo.admission import AdmissionDecision, Verdict
+from bana.slo.governor import FixedChunk, FixedChunkOptions
+from bana.slo.order import ORDERS
 from sglang_bana.engine.scheduler import ConductedPolicy, OneChunkAdder, describe_refusal
 from sglang_bana.engine.scheduling.outcome_streamer import OutcomeStreamer
 
 from .asks import ask, make_req
-from .fake_engine import CLOCK, SPEED, START_S, FakeScheduler, build_engine
+from .fake_engine import CLOCK, SPEED, START_S, FakeScheduler, build_engine, replace_policies
 
 WHOLE = _PrefillAdmission(0, 8, 4, False, 0)
 PART = _PrefillAdmission(0, 8, 0, True, 0)
@@ -72,9 +74,61 @@ def test_sglang_is_asked_for_an_order_only_where_none_was_decided(
     engine.policy.calc_priority([1])
     engine.conductor.plan = SimpleNamespace(order=None)
     engine.policy.calc_priority([2])
+    touched: list[Any] = []
+    monkeypatch.setattr(
+        SchedulePolicy, "_touch_waiting_prefixes", lambda self, _, queue: touched.append(queue)
+    )
     engine.conductor.plan = SimpleNamespace(order=object())
     engine.policy.calc_priority([3])
     assert asked == [[1], [2]]
+    # What those who wait will use stays cached, as after SGLang's own order.
+    assert touched == [[3]]
+
+
+@pytest.mark.parametrize(("is_chunking", "is_left"), [(True, True), (False, False)])
+def test_without_a_prefix_cache_no_second_chunked_prompt_is_begun_either(
+    is_chunking: bool, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(
+        PrefillAdder, "add_one_req_ignore_eos", lambda self, req: taken.append(req.rid)
+    )
+    adder = OneChunkAdder.__new__(OneChunkAdder)
+    adder._is_chunking, adder.rem_chunk_tokens = is_chunking, 8
+    for rid, tokens in (("fits", 8), ("long", 9)):
+        req = ask(rid, tokens)
+        req.init_next_round_input()
+        answer = adder.add_one_req_ignore_eos(req)
+        assert (answer is AddReqResult.OTHER) == (is_left and rid == "long")
+    assert taken == (["fits"] if is_left else ["fits", "long"])
+
+
+def test_a_flush_that_is_denied_takes_no_progress() -> None:
+    engine = build_engine("edf", "stock")
+    engine.step(ask("loose", 60, due_s=90.0))
+    engine.step(ask("tight", 60, due_s=5.0))
+    assert engine.conductor.effects.count_started() == 1
+    assert not engine.flush_cache()
+    assert engine.conductor.counts.given_up == 0
+    engine.run_dry()
+
+
+def test_other_threads_hear_of_whole_chunks_while_a_pass_lends_a_smaller_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = build_engine(chunk_tokens=64)
+    fixed = FixedChunk(FixedChunkOptions(chunk_tokens=8))
+    conductor = replace_policies(engine, order=ORDERS.create("edf"), governor=fixed)
+    heard: list[tuple[int, Any]] = []
+    admit = FakeScheduler._get_new_batch_prefill_raw
+
+    def spy(self: Any, *args: Any) -> Any:
+        heard.append((self.chunked_prefill_size, conductor.engine_prices.chunk_tokens))
+        return admit(self, *args)
+
+    monkeypatch.setattr(FakeScheduler, "_get_new_batch_prefill_raw", spy)
+    engine.step(ask("a", 30))
+    assert heard == [(8, 64)]
 
 
 @pytest.mark.parametrize("reports", [False, True])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bana.slo.inflation import LoadTracker
+from sglang_bana.engine.scheduling import conductor as conductor_module
 
 from .asks import ask
 from .books import check_books
@@ -57,6 +58,25 @@ def test_a_leader_is_passed_over_once_a_pass() -> None:
     assert (engine.queue(), batch.batch_is_full) == (["a", "b", "lost"], False)
     assert not conductor.make_room(batch)
     assert engine.queue() == ["a", "b", "lost"]
+
+
+def test_a_leader_is_not_passed_over_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductor_module, "MOST_PASSED_OVER", 2)
+    engine = build_full("budget")
+    engine.process_input_requests([ask("lost", 48, due_s=LOST_S), ask("on time", 48)])
+    conductor, batch = engine.conductor, engine.running_batch
+    tries = []
+    for _ in range(4):
+        # As when a page was freed that is enough for another one alone.
+        batch.batch_is_full = False
+        conductor.plan_pass(batch)
+        conductor.apply_plan()
+        assert engine.queue()[0] == "lost"
+        tries.append(conductor.make_room(batch))
+    # From then on those behind wait with it, until there is room.
+    assert tries == [True, True, False, False]
+    engine.run_dry()
+    assert engine.computed == {"old": 4, "lost": 48, "on time": 48}
 
 
 def test_a_lost_request_that_is_alone_has_nobody_to_let_pass() -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from .asks import ask
 from .books import check_books
-from .fake_engine import FakeEngine, build_engine
+from .fake_engine import FakeEngine, FakeScheduler, build_engine
 
 
 def hold_three() -> FakeEngine:
@@ -79,6 +81,35 @@ def test_who_gave_up_is_fresh_again() -> None:
     slots = conductor.plan.slots
     rows = conductor.room.view(slots, conductor.learner.estimator.model, 16)
     assert rows.started.tolist() == [False] * 3
+
+
+def test_one_whose_answer_had_begun_is_never_demoted() -> None:
+    engine = build_engine("budget", "stock")
+    begun = ask("begun", 60, due_s=0.001)
+    begun.output_ids.append(7)
+    engine.step(begun)
+    engine.stash_chunked_request(begun)
+    engine.conductor.save_decodes(SimpleNamespace(check_decode_mem=lambda: False))
+    assert engine.conductor.counts.given_up == 1
+    engine.run_dry()
+    assert engine.conductor.counts.demotions == 0
+
+
+def test_answers_that_are_ending_give_their_kv_before_prompts_give_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = hold_three()
+    monkeypatch.setattr(
+        FakeScheduler, "update_running_batch", lambda _, batch: batch, raising=False
+    )
+    ending = [ask("ending", 4)]
+    monkeypatch.setattr(engine, "_reqs_finishing_inflight", lambda _: ending)
+    short = SimpleNamespace(check_decode_mem=lambda: False)
+    engine.update_running_batch(short)
+    assert engine.conductor.counts.given_up == 0
+    ending.clear()
+    engine.update_running_batch(short)
+    assert engine.conductor.counts.given_up == 3
 
 
 def decode_beside_a_chunk(**more: Any) -> FakeEngine:
