@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 
+import msgspec
+
 from bana.radix_global.client_settings import ClientSettings
 from bana.radix_global.keys import KEY_BYTES, Namespace
 from bana.radix_global.link import Slot, Want
@@ -245,6 +247,8 @@ class ClientBook:
         match event:
             case Known():
                 want.note_known(event.places, event.tiers, event.coming)
+                if event.tiers:
+                    self._note_speeds(event.tiers)
             case Arrived():
                 self.counts["arrived_pages"] += len(event.slots)
                 # What was on its way when it was cancelled is not used.
@@ -255,6 +259,15 @@ class ClientBook:
                 self.counts[f"settled_{event.outcome}"] += 1
                 want.note_settled(event.outcome)
         return True
+
+    def _note_speeds(self, heard: tuple[TierWeather, ...]) -> None:
+        """Newer than the last sign of life; the backlogs are those of one want alone."""
+        backlogs = {tier.place: (tier.backlog_pages, tier.backlog_bytes) for tier in self.tiers}
+        self.tiers = tuple(
+            msgspec.structs.replace(tier, backlog_pages=pages, backlog_bytes=size)
+            for tier in heard
+            for pages, size in (backlogs.get(tier.place, (0, 0)),)
+        )
 
     def _note_published(self, event: Published) -> None:
         if not self._in_question:

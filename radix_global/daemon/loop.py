@@ -57,6 +57,7 @@ class DaemonLoop:
         self._poller = zmq.Poller()
         self._watched: set[int] = set()
         self._weather_s = -math.inf
+        self._begun = 0
         for source in (socket, parts.bell, stop):
             self._poller.register(source, zmq.POLLIN)
 
@@ -112,6 +113,8 @@ class DaemonLoop:
             if isinstance(request, Ask):
                 self._parts.desk.ask(route, request, now_s)
             else:
+                # A burst: each is told what the ones before it wait for.
+                self._look_at_weather(now_s)
                 books.hear(route, request, now_s)
         return False
 
@@ -128,8 +131,10 @@ class DaemonLoop:
                     books.cut(route, "it does not take its events")
 
     def _look_at_weather(self, now_s: float) -> None:
-        if now_s - self._weather_s >= WEATHER_S:
-            self._weather_s = now_s
+        floor = self._parts.books.floor
+        begun = 0 if floor is None else floor.readings.begun
+        if begun != self._begun or now_s - self._weather_s >= WEATHER_S:
+            self._weather_s, self._begun = now_s, begun
             self._parts.books.weather = self._parts.works.weather()
 
     def _watch_owners(self) -> None:

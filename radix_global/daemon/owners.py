@@ -30,9 +30,10 @@ class OwnerState(StrEnum):
 class PendingWant:
     """A prefix that an owner wants in the arena, from its arrival to its release.
 
-    `keys` are the pages under its lease, `slots` theirs once they are there. `sent` of them were
-    handed over; after `goal` of them nothing more comes, because of `end`, but for the pages `rest`
-    that follow and that nobody has yet. `asked_pages` were asked for, `allowed_pages` may be given.
+    `keys` are the pages under its lease, `places` where each was when it was leased, `slots` theirs
+    once they are there. `sent` of them were handed over; after `goal` of them nothing more comes,
+    because of `end`, but for the pages `rest` that follow and that nobody has yet. `asked_pages`
+    were asked for, `allowed_pages` may be given.
     """
 
     owner: Owner
@@ -44,12 +45,20 @@ class PendingWant:
     slots: list[int | None]
     origins: bytearray
     goal: int
+    places: bytes
     end: WantOutcome
     asked_pages: int
     allowed_pages: int
     rest: list[bytes] = dataclasses.field(default_factory=list)
     sent: int = 0
     outcome: WantOutcome | None = None
+
+    def foresee_end(self) -> WantOutcome:
+        """Why it goes no further where every page that is known now arrives."""
+        known = len(self.keys)
+        if known == self.asked_pages:
+            return WantOutcome.COMPLETE
+        return WantOutcome.NO_ROOM if known == self.allowed_pages else WantOutcome.MISSING
 
 
 @dataclasses.dataclass(eq=False)

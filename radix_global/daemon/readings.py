@@ -10,11 +10,13 @@ A slot that was given to the reader is the reader's until the outcome, cancelled
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from bana.radix_global.daemon.gear import PageReader
 from bana.radix_global.daemon.owners import PendingWant
+from bana.radix_global.reader.entries import tiers_in
 from bana.radix_global.reader.wanting import PageWant, Wanted
 from bana.slo.errors import StoreError
 
@@ -49,11 +51,12 @@ class ReadOrder(NamedTuple):
 
 
 class ReadingBook:
-    """The pages being read, by key; `reader` reads them."""
+    """The pages being read, by key; `reader` reads them. So many reads were `begun` so far."""
 
     def __init__(self, reader: PageReader) -> None:
         self._reader = reader
         self._readings: dict[bytes, Reading] = {}
+        self.begun = 0
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -61,6 +64,16 @@ class ReadingBook:
     def find(self, key: bytes) -> Reading | None:
         """The reading of that page, if there is one."""
         return self._readings.get(key)
+
+    def count_shared(self, want: PendingWant) -> Counter[int]:
+        """By place, what others wait for at least as urgently of what `want` wants, in bytes."""
+        shared: Counter[int] = Counter()
+        for key, places in zip(want.keys, want.places, strict=True):
+            reading = self._readings.get(key)
+            if reading is not None and reading.due_s <= want.due_s:
+                tiers = tiers_in(places)
+                shared.update(dict.fromkeys(tiers, reading.size_bytes // max(1, len(tiers))))
+        return shared
 
     def begin(self, orders: Sequence[ReadOrder]) -> int:
         """Have pages read; how many of them, from the first on, the reader has taken."""
@@ -70,6 +83,7 @@ class ReadingBook:
             return 0
         # It knows only what it was asked here, and that is joined instead of asked twice.
         assert all(answer is Wanted.TAKEN for answer in answers)
+        self.begun += len(orders)
         for order in orders:
             order.reading.is_cancelled = False
             self._readings[order.reading.key] = order.reading

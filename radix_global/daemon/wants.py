@@ -168,9 +168,11 @@ class WantBook:
                 self._end_rest(want)
 
     def _end_rest(self, want: PendingWant) -> None:
-        """What the want awaits will not come."""
+        """What the want awaits will not come: its owner has to know, where it waits for more."""
         self._drop_rest(want)
         self._advance(want)
+        if want.outcome is None:
+            self._tell_known(want)
 
     def _drop_rest(self, want: PendingWant) -> None:
         self._sequels.remove(want)
@@ -199,6 +201,7 @@ class WantBook:
             return
         self._index.release(owner.name, want.lease_id)
         want.lease_id = lease.lease_id
+        want.places = match.places
         grown = keys[first : match.pages]
         owner.note_leased(grown)
         want.keys += grown
@@ -206,9 +209,9 @@ class WantBook:
         want.slots += [None] * len(grown)
         want.origins += bytes(len(grown))
         want.goal = len(want.keys)
-        want.end = _foresee_end(want)
+        want.end = want.foresee_end()
         self._counts["grown_pages"] += len(grown)
-        self._tell_known(want, match)
+        self._tell_known(want)
         self._seek(want, match, first)
         self._sequels.add(want)
         self._advance(want)
@@ -254,15 +257,16 @@ class WantBook:
             slots=[None] * match.pages,
             origins=bytearray(match.pages),
             goal=match.pages,
+            places=match.places,
             end=WantOutcome.MISSING,
             asked_pages=len(asked.keys) // KEY_BYTES,
             allowed_pages=len(keys),
         )
-        want.end = _foresee_end(want)
+        want.end = want.foresee_end()
         want.rest = self._find_rest(keys[match.pages :], asked.await_until_s)
         owner.note_leased(want.keys)
         self._counts["known_pages"] += match.pages
-        self._tell_known(want, match)
+        self._tell_known(want)
         self._seek(want, match, 0)
         self._sequels.add(want)
         if want.rest and asked.await_until_s:
@@ -281,9 +285,9 @@ class WantBook:
             return unknown
         return list(itertools.takewhile(self._announced.is_coming, unknown))
 
-    def _tell_known(self, want: PendingWant, match: Match) -> None:
-        weather = self._find_weather().before(want.due_s)
-        want.owner.tell(Known(want.number, match.places, weather, len(want.rest)))
+    def _tell_known(self, want: PendingWant) -> None:
+        weather = self._find_weather().before(want.due_s, self._readings.count_shared(want))
+        want.owner.tell(Known(want.number, want.places, weather, len(want.rest)))
 
     def _seek(self, want: PendingWant, match: Match, first: int) -> None:
         """Find every page from `first` on: in the arena, on its way, or to be read."""
@@ -388,11 +392,3 @@ class WantBook:
             owner.wants.pop(want.number, None)
         owner.note_released(want.keys[want.sent :])
         del want.keys[want.sent :]
-
-
-def _foresee_end(want: PendingWant) -> WantOutcome:
-    """Why a want whose every known page arrives goes no further."""
-    known = len(want.keys)
-    if known == want.asked_pages:
-        return WantOutcome.COMPLETE
-    return WantOutcome.NO_ROOM if known == want.allowed_pages else WantOutcome.MISSING

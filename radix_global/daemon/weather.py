@@ -11,18 +11,26 @@ from bana.radix_global.reader.report import TierReport
 
 
 class ReadWeather(msgspec.Struct, frozen=True):
-    """All tiers at one moment; by place, the bytes that wait to be read, by when they are due."""
+    """All tiers at one moment; by place, its share of the bytes that wait to be read, by when they
+    are due.
+    """
 
     tiers: tuple[TierWeather, ...] = ()
     due_bytes: Mapping[int, Sequence[tuple[float, int]]] = {}
 
-    def before(self, due_s: float) -> tuple[TierWeather, ...]:
-        """The same for pages that are due then: less urgent ones are read after them.
+    def before(self, due_s: float, own: Mapping[int, int]) -> tuple[TierWeather, ...]:
+        """The same for pages that are due then: less urgent ones are read after them. `own` bytes,
+        by place, are waited for already, and are its own: they are not before it.
 
         O(requests that wait for pages).
         """
         return tuple(
-            msgspec.structs.replace(tier, backlog_bytes=self._count_before(tier.place, due_s))
+            msgspec.structs.replace(
+                tier,
+                backlog_bytes=max(
+                    0, self._count_before(tier.place, due_s) - own.get(tier.place, 0)
+                ),
+            )
             for tier in self.tiers
         )
 
@@ -39,7 +47,7 @@ def read_weather(reports: Sequence[TierReport], names: Mapping[int, str]) -> Rea
             bytes_per_s=report.bandwidth_bytes_per_s or 0.0,
             latency_s=report.latency_s or 0.0,
             backlog_pages=report.backlog_pages,
-            backlog_bytes=report.backlog_bytes,
+            backlog_bytes=sum(size for _, size in report.backlog_by_due),
         )
         for report in reports
     )

@@ -105,7 +105,8 @@ class TierState:
         self.meter = TierMeter(memory_s)
         self.waiting_pages = 0
         self.waiting_bytes = 0
-        # The same bytes by when they are due: as many entries as there are requests.
+        # This tier's part of the same bytes, by when they are due: what several may read counts at
+        # each of them for a share. As many entries as there are requests.
         self.due_bytes: dict[float, int] = {}
         self.only_here_bytes = 0
         self.overdue = 0
@@ -120,8 +121,9 @@ class TierState:
 
     def change_due(self, page: WantedPage, before_s: float) -> None:
         """A page that may be claimed here is due earlier than `before_s`, when it was."""
-        self._count_due(before_s, -page.size_bytes)
-        self._count_due(page.due_s, page.size_bytes)
+        share_bytes = _share_of(page)
+        self._count_due(before_s, -share_bytes)
+        self._count_due(page.due_s, share_bytes)
 
     def load(self, now_s: float) -> TierLoad:
         """What a policy is told."""
@@ -155,7 +157,7 @@ class TierState:
     def _count_waiting(self, page: WantedPage, step: int) -> None:
         self.waiting_pages += step
         self.waiting_bytes += step * page.size_bytes
-        self._count_due(page.due_s, step * page.size_bytes)
+        self._count_due(page.due_s, step * _share_of(page))
         if page.chosen == self.bit:
             self.only_here_bytes += step * page.size_bytes
 
@@ -174,6 +176,11 @@ _TIERS_IN = tuple(
     tuple(tier for tier in range(1, MAX_TIERS + 1) if mask >> tier & 1)
     for mask in range(2 << MAX_TIERS)
 )
+
+
+def _share_of(page: WantedPage) -> int:
+    """What each of the tiers that may claim it will have to read of the page, on average."""
+    return page.size_bytes // len(tiers_in(page.chosen))
 
 
 def tiers_in(mask: int) -> tuple[int, ...]:

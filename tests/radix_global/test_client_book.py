@@ -26,6 +26,7 @@ from bana.radix_global.messages import (
     Reserved,
     Return,
     Settled,
+    TierWeather,
     WantOutcome,
     Withdraw,
 )
@@ -269,6 +270,18 @@ def test_it_asks_for_a_sign_of_life_now_and_then() -> None:
     assert len(first) == len([r for r in book.take_unsent(1.5) or () if isinstance(r, Ping)]) == 1
     book.note_event(Pong(1, 7, ()))
     assert book.tiers == ()
+
+
+def test_an_answer_tells_how_fast_tiers_are_and_keeps_what_is_told_of_their_queues() -> None:
+    book = build()
+    want = book.prefetch(b"k" * 16, 1.0, 9.0)
+    slow = TierWeather(1, "disk", 10.0, 0.5, 7, 700)
+    book.note_event(Pong(1, 7, (slow,)))
+    book.note_event(Known(want.number, b"\2", (TierWeather(1, "disk", 90.0, 0.1, 0, 0),)))
+    assert book.tiers == (TierWeather(1, "disk", 90.0, 0.1, 7, 700),)
+    # A later answer that says nothing of them changes nothing.
+    book.note_event(Known(want.number, b"\2", ()))
+    assert book.tiers == (TierWeather(1, "disk", 90.0, 0.1, 7, 700),)
 
 
 def test_too_much_that_is_not_sent_is_the_end_of_the_connection() -> None:

@@ -20,6 +20,8 @@ from bana.eval.simulator.prefixes import PrefixPlan
 PageIds: TypeAlias = npt.NDArray[np.int64]
 ARENA = 0
 IN_ARENA = 1
+# How many tiers a mask of places names, at least 1.
+TIERS_OF_MASK = np.array([max(1, (mask >> 1).bit_count()) for mask in range(256)], np.float64)
 # A page's depth in its prompt counts behind when it was used: a prefix goes from its end.
 DEPTH_BITS = 24
 # Room is made for so large a part of a full place at once.
@@ -63,10 +65,14 @@ class PageMap:
         """How many pages are there."""
         return self._places[place].pages
 
-    def count_to_read(self, place: int, ids: PageIds) -> int:
-        """How many of these pages could come from this tier into the arena."""
+    def count_to_read(self, place: int, ids: PageIds) -> float:
+        """How many of these pages could come from this tier into the arena; what several tiers have
+        counts for a share at each.
+        """
         bit = 1 << place
-        return int(np.count_nonzero(self.masks[ids] & (bit | IN_ARENA) == bit))
+        masks = self.masks[ids]
+        masks = masks[masks & (bit | IN_ARENA) == bit]
+        return float((1.0 / TIERS_OF_MASK[masks]).sum())
 
     def count_leasable(self, ids: PageIds) -> int:
         """How many of these pages, from the first on, can be leased: all leased ones fit in."""

@@ -177,8 +177,7 @@ class Store:
         known = int(gaps[0]) if gaps.size else masks.size
         known = min(known, pages.count_leasable(want.ids[:known]))
         want.ahead = {
-            tier.place: float(tier.count_ahead(want.due_s, pages) * self.page_bytes)
-            for tier in self._tiers
+            tier.place: tier.count_ahead(want, pages) * self.page_bytes for tier in self._tiers
         }
         want.known = masks[:known].tobytes()
         ids = want.ids[:known]

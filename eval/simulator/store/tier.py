@@ -60,15 +60,18 @@ class Tier:
         """Read for it too."""
         heapq.heappush(self._wants, (want.due_s, want.number, want))
 
-    def count_ahead(self, due_s: float, pages: PageMap) -> int:
-        """How many pages it may read for wants that are due no later than that.
+    def count_ahead(self, want: Want, pages: PageMap) -> float:
+        """How many pages it may read for other wants that are due no later, and that this one does
+        not want too.
 
         O(pages that these wants lack).
         """
-        lacking = [w.missing for due, _, w in self._wants if due <= due_s and not w.is_over]
+        earlier = (w for due, _, w in self._wants if due <= want.due_s and not w.is_over)
+        lacking = [w.missing for w in earlier]
         if not lacking:
-            return 0
-        return pages.count_to_read(self.place, np.unique(np.concatenate(lacking)))
+            return 0.0
+        others = np.setdiff1d(np.concatenate(lacking), want.ids)
+        return pages.count_to_read(self.place, others)
 
     def write(self, ids: PageIds) -> None:
         """Write these in turn with reads."""

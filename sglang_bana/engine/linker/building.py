@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sglang.srt.mem_cache.utils import get_hash_str
 
 from bana.slo.errors import SeamError
@@ -54,11 +55,13 @@ def load_page_hash() -> None:
 
 
 def build_desk(scheduler: Any, linker: StoreLinker, spec: InstanceSpec) -> RestoreDesk:
-    """Who decides what this instance fetches."""
+    """Who decides what this instance fetches: of each page, what all of its ranks read."""
+    page = linker.page_size
+    whole = msgspec.structs.replace(page, size_bytes=page.size_bytes * linker.ranks)
     return RestoreDesk(
         RESTORES.create(spec.restore, spec.restore_options),
         spec.scheduling.seed,
-        linker.page_size,
+        whole,
         scheduler.find_compute,
         lambda: linker.store.tiers,
         linker.counts,

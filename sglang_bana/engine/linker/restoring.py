@@ -53,10 +53,11 @@ class Restorer:
     @answering(None)
     def arrive(self, req: Any, due_s: float) -> None:
         """The request enters the queue, and is held there if there may be something for it."""
-        wanted = self.linker.wants.find(req.rid) or self._ask(req, due_s)
+        now_s = self.linker.clock.now_s()
+        wanted = self.linker.wants.meet(req.rid, now_s) or self._ask(req, due_s)
         if wanted is not None:
             stay_of(req).is_elsewhere = wanted.is_computed_elsewhere
-            self.holds.add(req, wanted, self.linker.clock.now_s())
+            self.holds.add(req, wanted, now_s)
 
     @answering(None)
     def spill(self, req: Any, due_s: float) -> None:
@@ -148,10 +149,14 @@ class Restorer:
             return ()
         try:
             now_s = self.linker.clock.now_s()
-            if (wait_s := self.holds.answer_wait_s(now_s)) > 0:
+            is_news = bell.silence()
+            # Saved pages, and those of others, ring as well; who is not rung for has waited enough.
+            while (wait_s := self.holds.answer_wait_s(now_s)) > 0:
                 bell.wait(wait_s)
                 now_s = self.linker.clock.now_s()
-            is_news = bell.silence()
+                if not bell.silence():
+                    break
+                is_news = True
             if is_news:
                 self.holds.refresh(now_s)
             return self.holds.find_over(now_s)

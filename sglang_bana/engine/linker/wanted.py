@@ -10,13 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
 import msgspec
 
-from bana.radix_global.keys import KEY_BYTES, page_keys, split_keys
+from bana.radix_global.keys import page_keys, split_keys
 from bana.radix_global.link import Restorable, StoreLink, Want
 from bana.radix_global.messages import WantOutcome
 from bana.radix_global.wire_parts import MAX_BATCH_PAGES
+from bana.slo.fetching import IN_ARENA
 from sglang_bana.engine.linker.counts import LinkerCounts
 from sglang_bana.engine.linker.known_keys import KnownKeys
 from sglang_bana.engine.linker.limits import LinkerLimits
@@ -140,7 +143,15 @@ class WantBook:
         if tail is None:
             return None
         self.release(rid)
-        self._wanted[rid] = found = dataclasses.replace(tail, met_s=now_s)
+        self._wanted[rid] = tail
+        return self.meet(rid, now_s)
+
+    def meet(self, rid: str, now_s: float) -> Wanted | None:
+        """What the request wants, for which it has begun to wait only now; None for nothing."""
+        wanted = self._wanted.get(rid)
+        if wanted is None:
+            return None
+        self._wanted[rid] = found = dataclasses.replace(wanted, met_s=now_s)
         return found
 
     def drop_tail(self, rid: str) -> None:
@@ -183,13 +194,17 @@ class WantBook:
         self._store.release(wanted.want)
 
     def _learn(self, wanted: Wanted) -> None:
-        """What the store answered is what it has."""
-        known = wanted.known_pages
-        if known is None or wanted.want.outcome is WantOutcome.LOST:
+        """What the arena has need not be saved. What only a tier has is, once it is computed: it is
+        better there, and others may be waiting for it.
+        """
+        places = wanted.want.known
+        if places is None or wanted.want.outcome is WantOutcome.LOST:
             return
+        keys, arrived = split_keys(wanted.keys), wanted.want.arrived_pages
+        held = [page < arrived or bool(mask & IN_ARENA) for page, mask in enumerate(places)]
+        self._known.add(compress(keys, held))
         # One page beyond the known prefix was looked for and not found; what follows it may be
         # there, but nobody could restore it.
-        end = known * KEY_BYTES
-        self._known.add(split_keys(wanted.keys[:end]))
-        self._known.discard(split_keys(wanted.keys[end:]))
-        self._counts.missed_pages += len(wanted.keys) // KEY_BYTES - known
+        lacking = [*map(not_, held), *(True,) * (len(keys) - len(places))]
+        self._known.discard(compress(keys, lacking))
+        self._counts.missed_pages += len(keys) - len(places)

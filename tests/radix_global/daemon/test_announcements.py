@@ -227,3 +227,14 @@ def test_announcements_are_bounded() -> None:
     assert len(book) == MAX_ANNOUNCEMENTS
     assert book.end_all(owner) == keys[:1]  # type: ignore[arg-type]
     assert len(book) == 0
+
+
+def test_who_waits_for_more_is_told_that_nobody_computes_the_rest(pair: Any) -> None:
+    pair.find_on_tier("ab")
+    announce(pair, "abcd")
+    assert want(pair, "abcd")[0] == Known(1, b"\2\2", (), 2)
+    pair.hear("p", Withdraw(1))
+    # Its own pages are still being read.
+    assert pair.told("d") == [Known(1, b"\2\2", (), 0)]
+    pair.read(pages=2)
+    assert ends(pair.told("d")) == [(WantOutcome.MISSING, 2)]

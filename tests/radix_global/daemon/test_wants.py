@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bana.radix_global.daemon.weather import ReadWeather
 from bana.radix_global.messages import (
     Arrived,
     Cancel,
@@ -14,6 +15,7 @@ from bana.radix_global.messages import (
     Prefetch,
     Release,
     Settled,
+    TierWeather,
     WantOutcome,
 )
 from bana.radix_global.stores.store import ReadOutcome
@@ -258,3 +260,14 @@ def test_a_number_used_twice_costs_the_client_its_attachment(shop: Any) -> None:
     shop.told("a")
     assert prefetch(shop, "a", 1, "x") == [Lost(shop.epoch)]
     assert shop.index.counts().leases == 1
+
+
+def test_pages_that_are_read_for_others_are_not_in_the_way_of_who_shares_them(shop: Any) -> None:
+    for name in "ab":
+        shop.attach(name)
+    shop.find_on_tier("xyz")
+    prefetch(shop, "a", 1, "xy")
+    tier = TierWeather(1, "disk", 1.0, 0.0, 3, 3 * 8)
+    shop.books.weather = ReadWeather((tier,), {1: ((110.0, 3 * 8),)})
+    known = prefetch(shop, "b", 1, "xyz")[0]
+    assert [told.backlog_bytes for told in known.tiers] == [8]

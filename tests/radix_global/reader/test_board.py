@@ -179,9 +179,10 @@ def test_backlogs_follow_what_becomes_more_urgent(make_wants: Any) -> None:
     wants = make_wants(range(3))
     due_s = wants[0].due_s
     board.want(wants, 0.0)
-    assert dict(board.report(0.0)[0].backlog_by_due) == {due_s: 300}
+    # Two tiers may read each of these: it is before others at half its size at either.
+    assert [dict(report.backlog_by_due) for report in board.report(0.0)] == [{due_s: 150}] * 2
     assert board.hurry(wants[1].key, due_s - 1.0)
-    assert dict(board.report(0.0)[0].backlog_by_due) == {due_s: 200, due_s - 1.0: 100}
+    assert dict(board.report(0.0)[0].backlog_by_due) == {due_s: 100, due_s - 1.0: 50}
     board.close()
     assert board.report(0.0)[0].backlog_by_due == ()
 

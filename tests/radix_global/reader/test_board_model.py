@@ -173,8 +173,12 @@ class BoardMachine(RuleBasedStateMachine):
         waiting = [len(self._waiting(tier)) for tier in TIERS]
         assert [report.backlog_pages for report in reports] == waiting
         assert [report.backlog_bytes for report in reports] == [10 * pages for pages in waiting]
-        for report in reports:
-            assert sum(size for _, size in report.backlog_by_due) == report.backlog_bytes
+        for tier, report in zip(TIERS, reports, strict=True):
+            shares = [
+                10 // sum(page in self._waiting(other) for other in TIERS)
+                for page in self._waiting(tier)
+            ]
+            assert sum(size for _, size in report.backlog_by_due) == sum(shares)
         assert sum(report.reading_pages for report in reports) == len(self._under_way())
         overdue = sum(reading.is_overdue for reading in self._under_way())
         assert sum(report.overdue_pages for report in reports) == overdue

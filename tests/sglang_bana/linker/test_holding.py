@@ -6,6 +6,7 @@ import math
 import threading
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from sglang_bana.engine.linker.restore_desk import (
     RestoreDesk,
     view_tiers,
 )
+from sglang_bana.engine.linker.restoring import Restorer
 from sglang_bana.engine.linker.wake import WakeBell
 from sglang_bana.engine.linker.wanted import Wanted
 
@@ -157,6 +159,36 @@ def test_who_has_just_asked_is_given_a_moment() -> None:
     assert desk.holds.answer_wait_s(NOW_S + 0.004) == 0.0
     want.note_known(b"\2")
     assert desk.holds.answer_wait_s(NOW_S) == 0.0
+
+
+class Steps:
+    """A clock, and a bell that has been rung for something else before an answer comes."""
+
+    def __init__(self, restorer_rings: int) -> None:
+        self.rings, self.waits, self.at_s = restorer_rings, 0, NOW_S
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits += 1
+        self.at_s += 0.0005 if self.rings else timeout_s
+
+    def silence(self) -> bool:
+        self.rings -= 1
+        return self.rings >= 0
+
+
+@pytest.mark.parametrize(("rings", "waits"), [(0, 1), (1, 1), (3, 3)])
+def test_a_moment_does_not_end_for_what_others_are_told(rings: int, waits: int) -> None:
+    desk, steps = Desk(), Steps(rings)
+    desk.hold("a", known=None)
+    linker: Any = SimpleNamespace(bell=steps, clock=steps, counts=desk.counts)
+    restorer = Restorer(linker, None, desk.desk)
+    restorer.holds = desk.holds
+    assert restorer.find_over() == ()
+    # One look before it waits: what was rung by then is no answer to who has just asked.
+    assert steps.waits == waits
 
 
 def test_a_moment_ends_when_something_comes() -> None:

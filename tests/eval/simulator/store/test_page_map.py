@@ -78,6 +78,14 @@ def test_leased_pages_stay_and_those_on_their_way_keep_their_slots() -> None:
     assert pages.count(ARENA) == 8
 
 
+def test_what_two_tiers_have_is_half_of_each_ones_work() -> None:
+    pages = PageMap(PLAN, (None, None, None))
+    ids = pages.list_pages(PLAN.paths[0])
+    pages.put(TIER, ids)
+    pages.put(TIER + 1, ids[:4])
+    assert [pages.count_to_read(tier, ids) for tier in (TIER, TIER + 1)] == [6.0, 2.0]
+
+
 @given(STEPS, st.none() | st.integers(1, 9), st.none() | st.integers(1, 9))
 def test_no_place_holds_more_than_fits_and_nobody_loses_what_is_leased(
     steps: list[tuple[Any, ...]], arena: int | None, tier: int | None
