@@ -41,6 +41,8 @@ class Server(Protocol):
 
     def require_sound(self) -> None: ...
 
+    def require_priced(self) -> None: ...
+
 
 class Tiers(Protocol):
     """Tiers that hold the documents, and steps over them, as `stand.Stand` describes."""

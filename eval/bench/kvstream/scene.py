@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from bana.eval.bench.kvstream.settings import PAGE_TOKENS, KvStreamSettings
-from bana.eval.bench.kvstream.steps import StepPlan, Writes
+from bana.eval.bench.kvstream.steps import STOCK, StepPlan, Writes
 
 Tree = dict[str, dict[str, object]]
 # As in the writer's defaults, a page is given up after ten times the wait.
@@ -50,7 +50,7 @@ def configure_filler(settings: KvStreamSettings, folders: Sequence[Path]) -> Tre
         "writer_options": {"give_up_s": LONG_S},
         "tiers": tiers,
     }
-    return {**_describe_engine(), "store": store}
+    return {**_describe_engine(STOCK), "store": store}
 
 
 def configure_step(
@@ -58,7 +58,7 @@ def configure_step(
 ) -> Tree:
     """What the step is launched with, besides flags of SGLang."""
     if not step.tiers:
-        return {**_describe_engine(), "store": {"enabled": False}}
+        return {**_describe_engine(step.scheduling), "store": {"enabled": False}}
     speeds = plan_tiers(settings, seen)[: step.tiers]
     tiers = [
         {
@@ -78,7 +78,7 @@ def configure_step(
         "restore_options": {"most_s": LONG_S} if step.restore == "always" else step.restore_options,
         "tiers": tiers,
     }
-    return {**_describe_engine(), "store": store}
+    return {**_describe_engine(step.scheduling), "store": store}
 
 
 def plan_arena(settings: KvStreamSettings, seen: Seen) -> int:
@@ -102,9 +102,9 @@ def list_flags(settings: KvStreamSettings) -> list[str]:
     return [str(word) for pair in flags.items() for word in pair]
 
 
-def _describe_engine() -> Tree:
+def _describe_engine(scheduling: Mapping[str, object]) -> Tree:
     return {
-        "scheduling": {"order": "stock", "governor": "stock"},
+        "scheduling": dict(scheduling),
         "slo": {"default_class": "patient", "classes": {"patient": NO_LIMITS}},
     }
 

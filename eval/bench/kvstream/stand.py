@@ -39,12 +39,14 @@ from bana.eval.bench.slo.sides import require_memory
 from bana.eval.bench.trials import Values
 from bana.radix_global.admin_messages import StoreReport
 from bana.radix_global.messages import WantOutcome
+from bana.slo.restore_plan import RestoreReason
 
 GENERATE = "/generate"
 FILLER = "filler"
 REPAIRS = 3
 CUT = (WantOutcome.NO_ROOM, WantOutcome.LATE, WantOutcome.FAILED)
 ATTACHED = "attached"
+UNPRICED = f"hold_{RestoreReason.UNPRICED}"
 POLL_S = 0.25
 # Nothing has happened in a store for so long: its savers and writers are done.
 QUIET_S = 2.0
@@ -125,6 +127,13 @@ class StepServer:
         wrong = {name: counts[name] for name in ("faults", "failed_loads") if counts.get(name)}
         if wrong:
             raise BenchError(f"the instance's side of the store counts {wrong}; see its log")
+
+    def require_priced(self) -> None:
+        """BenchError where it was decided without knowing what computing costs."""
+        link = self._ready.read_status().instances[0].link
+        unpriced = 0 if link is None else link.counts[UNPRICED]
+        if unpriced:
+            raise BenchError(f"the instance decided {unpriced} times without a price; see its log")
 
     def _hear(self) -> StoreReport:
         """What the store says of itself."""

@@ -16,6 +16,7 @@ NO_STORE = "no_store"
 # What every other step is held against: how a plain store works.
 PLAIN = "sequential"
 WIDTH = 4
+STOCK: Mapping[str, object] = {"order": "stock", "governor": "stock"}
 
 
 class Writes(StrEnum):
@@ -29,7 +30,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One way to keep KV: on the first so many tiers, each read by `width` threads.
 
     Without tiers there is no store. `reader`, `placement` and `restore` are names of bana's
-    policies: by default whoever waits for pages gets them, since what a step does is to show.
+    policies: by default whoever waits for pages gets them, since what a step does is to show. With
+    `scheduling` as it is, SGLang decides, and nobody knows what computing costs.
     """
 
     name: str
@@ -40,6 +42,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     writes: Writes = Writes.DEFERRED
     restore: str = "always"
     restore_options: Mapping[str, object] = {}
+    scheduling: Mapping[str, object] = msgspec.field(default_factory=lambda: STOCK)
 
 
 # One tier that every policy reads alike leaves the width as the only difference to `batched`.

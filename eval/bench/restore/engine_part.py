@@ -34,6 +34,9 @@ from bana.slo.figures import Figure
 
 ENGINE = "engine"
 RULES = (PLANNED, MEETING, *FIXED, NO_STORE)
+PLANNERS = (PLANNED, MEETING)
+# Served first come, first served in SGLang's chunks, by engines that know what computing costs.
+PRICED: Mapping[str, object] = {"order": "fcfs", "governor": "prefill_first"}
 TTFT = "ttft_mean_s"
 
 
@@ -94,6 +97,8 @@ class EngineSweepRun(msgspec.Struct, frozen=True):
                 rounds.append(summarise_round(settings, server.ask(prompts, settings.concurrency)))
                 server.empty()
             server.require_sound()
+            if rule in PLANNERS:
+                server.require_priced()
         return join_rounds(rounds)
 
 
@@ -105,8 +110,9 @@ def find_bytes_per_s(sweep: EngineSweep, seen: Seen, share: float) -> float:
 
 def plan_rule(rule: str) -> StepPlan:
     """One tier under a rule; without a store none."""
+    plan = StepPlan(name=rule, tiers=1, restore=rule, scheduling=PRICED)
     if rule == NO_STORE:
-        return StepPlan(name=rule, tiers=0)
+        return msgspec.structs.replace(plan, tiers=0)
     if rule == MEETING:
-        return StepPlan(name=rule, tiers=1, restore=PLANNED, restore_options={"meet": True})
-    return StepPlan(name=rule, tiers=1, restore=rule)
+        return msgspec.structs.replace(plan, restore=PLANNED, restore_options={"meet": True})
+    return plan

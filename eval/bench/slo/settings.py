@@ -132,7 +132,7 @@ DEFAULT = SloSettings(
     seeds=3,
     requests=40,
     warmup_requests=3,
-    light_requests=24,
+    light_requests=20,
     search_points=3,
 )
 # A load that the small fixture carries on any machine.

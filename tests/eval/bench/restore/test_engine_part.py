@@ -49,6 +49,9 @@ class StubServer:
     def require_sound(self) -> None:
         assert self.empties == STAND.rounds
 
+    def require_priced(self) -> None:
+        self.is_priced = True
+
     def _answer(self, prompt: Prompt) -> CountedExchange:
         exchange = CountedExchange(0.0)
         exchange.first_event_s = self._wait_s
