@@ -38,7 +38,9 @@ def describe_eval() -> None:
 def bench(
     name: Annotated[str, typer.Argument(help="Which benchmark; `list` names them all.")],
     *,
-    json: Annotated[Path | None, typer.Option(help="Where the report is written.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Where the report is written; required.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke: claims nothing.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Longer than the default.")] = False,

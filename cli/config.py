@@ -52,4 +52,6 @@ def format_toml(value: object) -> str:
     if isinstance(value, dict):
         told = (f"{k} = {format_toml(v)}" for k, v in value.items() if v is not None)
         return "{" + ", ".join(told) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(format_toml, value)) + "]"
     return msgspec.json.encode(value).decode()

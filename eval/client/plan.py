@@ -73,21 +73,21 @@ class ClientPlan(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for name, seconds in msgspec.structs.asdict(self.timeouts).items():
             _require_positive(f"timeouts.{name}", seconds)
-        _require_positive("lateness_limit_s", self.lateness_limit_s)
+        _require_positive("lateness_limit_ms", self.lateness_limit_s * 1e3)
         _require_positive("max_outstanding", self.max_outstanding)
         if self.probe_rps is not None and not 0 < self.probe_rps <= MAX_PROBE_RPS:
             raise ConfigError(
-                f"probe_rps {self.probe_rps:g}, allowed: above 0 and at most {MAX_PROBE_RPS:g}, "
-                "or None for no probes"
+                f"client.probe_rps {self.probe_rps:g}, allowed: 0 for no probes, or at most "
+                f"{MAX_PROBE_RPS:g}; change it"
             )
         interval_s = self.sample_interval_s
         if interval_s is not None and interval_s < MIN_SAMPLE_INTERVAL_S:
             raise ConfigError(
-                f"sample_interval_s {interval_s:g}, allowed: at least {MIN_SAMPLE_INTERVAL_S:g}, "
-                "or None for no samples"
+                f"client.sample_interval_s {interval_s:g}, allowed: at least "
+                f"{MIN_SAMPLE_INTERVAL_S:g}, 0 for no samples; change it"
             )
         if self.temperature < 0:
-            raise ConfigError(f"temperature {self.temperature:g}, allowed: 0 and above")
+            raise ConfigError(f"temperature {self.temperature:g}, allowed: 0 and above; change it")
         if self.endpoint is not Endpoint.GENERATE and not self.model:
             raise ConfigError(
                 f"endpoint {self.endpoint} wants a model: name one of those that the server lists "
@@ -99,4 +99,4 @@ class ClientPlan(msgspec.Struct, frozen=True):
 def _require_positive(name: str, value: float) -> None:
     # The comparison is also false for a value that is no number.
     if not value > 0:
-        raise ConfigError(f"{name} {value:g}, allowed: above 0")
+        raise ConfigError(f"client.{name} {value:g}, allowed: above 0; change it")

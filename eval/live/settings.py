@@ -54,7 +54,9 @@ def put_entry(tree: dict[str, Any], key: str, value: object) -> None:
     """Set a dotted key; ConfigError where a part of it is no table."""
     *path, name = key.split(".")
     if not all([*path, name]) or len(path) > MAX_DEPTH:
-        raise ConfigError(f"setting {key!r}: allowed are dotted names such as workload.seed")
+        raise ConfigError(
+            f"setting {key!r}: allowed are dotted names such as workload.arrivals.rate_rps"
+        )
     branch = tree
     for step in path:
         branch = branch.setdefault(step, {})

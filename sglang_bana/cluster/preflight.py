@@ -39,9 +39,15 @@ def check_launch(config: BanaConfig) -> None:
             "start instances or attach running servers"
         )
     if launch.upstreams and (len(launch.roles()) != 1 or launch.sglang_args):
-        raise ConfigError("--instances and SGLang's arguments need --model, not --upstream")
+        raise ConfigError(
+            f"--upstream {launch.upstreams[0]} attaches a running server, while --instances, roles "
+            "and what follows -- belong to --model; leave one of both out"
+        )
     if launch.upstream_keys_file and not launch.upstreams:
-        raise ConfigError("--upstream-key-file needs --upstream")
+        raise ConfigError(
+            f"--upstream-key-file {launch.upstream_keys_file} is for attached servers; add "
+            "--upstream URL, or leave it out"
+        )
     if launch.upstreams and config.store.enabled:
         raise ConfigError(
             "store.enabled=true needs instances of bana's own, and --upstream attaches running "

@@ -43,6 +43,7 @@ OWN = re.compile(
     rf"|{re.escape(ROLES_NAME)}(\.pending)?"
     r"|store\.(json(\.pending)?|sock|sock\.lock|tmp|pins\.(pending|bad))"
 )
+DECISIONS = re.compile(r"decisions-instance-\d+\.jsonl")
 KEPT_RUNS = 10
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -144,6 +145,9 @@ class RunDir:
         shutil.rmtree(self.root / "logs", ignore_errors=True)
         self.pins_file.unlink(missing_ok=True)
         self.state_file.unlink(missing_ok=True)
+        for path in self._list():
+            if DECISIONS.fullmatch(path.name):
+                path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.root.rmdir()
 

@@ -15,8 +15,8 @@ from sglang_bana.router.errors import ApiError
 from sglang_bana.router.keys import Grant
 
 CLASS_HEADER = "x-bana-slo-class"
-TTFT_HEADERS = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
-TPOT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+TTFT_HEADERS = ("x-bana-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+TPOT_HEADERS = ("x-bana-slo-tpot-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 E2E_HEADERS = ("x-bana-slo-e2e-ms", "x-slo-e2e-ms")
 BODY_PREFIX = "bana_"
 BODY_CLASS = "bana_slo_class"
@@ -67,11 +67,11 @@ def echo_slo(slo: Slo) -> dict[str, str]:
     """The response headers that tell the effective promise."""
     echo = {
         CLASS_HEADER: slo.slo_class,
-        "x-bana-slo-ttft-ms": f"{slo.ttft_s * 1e3:.10g}",
-        "x-bana-slo-tpot-ms": f"{slo.tpot_s * 1e3:.10g}",
+        TTFT_HEADERS[0]: f"{slo.ttft_s * 1e3:.10g}",
+        TPOT_HEADERS[0]: f"{slo.tpot_s * 1e3:.10g}",
     }
     if slo.e2e_s is not None:
-        echo["x-bana-slo-e2e-ms"] = f"{slo.e2e_s * 1e3:.10g}"
+        echo[E2E_HEADERS[0]] = f"{slo.e2e_s * 1e3:.10g}"
     if slo.clamped:
         echo["x-bana-slo-clamped"] = ",".join(slo.clamped)
     return echo

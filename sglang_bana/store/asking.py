@@ -40,8 +40,8 @@ def find_store(given: str | None, environ: Mapping[str, str]) -> StoreAddress:
         run_dir = next((run for run in runs if _is_live(run)), run_dir)
     if not run_dir.store_socket.exists():
         raise ConfigError(
-            f"the run in {run_dir.root} has no store; start one with store.enabled=true, or alone "
-            "with `bana store serve`"
+            f"the run in {run_dir.root} has no store; start the cluster with "
+            "--set store.enabled=true"
         )
     try:
         secret = run_dir.key_file.read_text(encoding="ascii")
@@ -69,8 +69,8 @@ def ask_store(
             if isinstance(event, kind) and isinstance(event, Answer):
                 return event
     raise StoreSilent(
-        f"the store daemon at {address.endpoint} has not answered within {timeout_s:g} s; see its "
-        "log, or wait longer with --timeout"
+        f"the store daemon at {address.endpoint} has not answered within {timeout_s:g} s; see "
+        "logs/store.log in its run directory, or ask again"
     )
 
 

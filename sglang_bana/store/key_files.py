@@ -22,7 +22,9 @@ def parse_key(text: str, where: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"{where} {text.strip()[:80]!r}, allowed: {2 * KEY_BYTES} hex digits")
+        raise ConfigError(
+            f"{where} {text.strip()[:80]!r}, allowed: {2 * KEY_BYTES} hex digits; correct it"
+        )
     return key
 
 
@@ -59,5 +61,7 @@ def read_keys(name: str) -> bytes:
     told = [(n, line.partition("#")[0].strip()) for n, line in enumerate(lines, 1)]
     keys = [parse_key(text, f"{name}, line {n}:") for n, text in told if text]
     if not 0 < len(keys) <= MAX_BATCH_PAGES:
-        raise ConfigError(f"{name!r} holds {len(keys)} keys, allowed: 1..{MAX_BATCH_PAGES}")
+        raise ConfigError(
+            f"{name!r} holds {len(keys)} keys, allowed: 1..{MAX_BATCH_PAGES}; split it"
+        )
     return b"".join(keys)

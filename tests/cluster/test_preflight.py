@@ -32,9 +32,9 @@ def config_of(*sets: str):
     [
         ((), "name a model with --model"),
         (("launch.model=m", 'launch.upstreams=["http://a"]'), "exclude each other"),
-        (('launch.upstreams=["http://a"]', "launch.instances=2"), "need --model"),
-        (('launch.upstreams=["http://a"]', "launch.decode=2"), "need --model"),
-        (("launch.model=m", "launch.upstream_keys_file=k"), "needs --upstream"),
+        (('launch.upstreams=["http://a"]', "launch.instances=2"), "belong to --model"),
+        (('launch.upstreams=["http://a"]', "launch.decode=2"), "belong to --model"),
+        (("launch.model=m", "launch.upstream_keys_file=k"), "key-file k is for attached"),
         (
             ("launch.model=m", "launch.prefill=1", "launch.decode=2", "launch.instances=4"),
             "--prefill 1 --decode 2 --both 0 are 3 instances, and --instances says 4",

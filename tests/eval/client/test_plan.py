@@ -16,7 +16,7 @@ TARGET = Target("http://127.0.0.1:1")
     [
         ({"timeouts": Timeouts(stall_s=0)}, "timeouts.stall_s 0"),
         ({"timeouts": Timeouts(total_s=float("nan"))}, "timeouts.total_s nan"),
-        ({"lateness_limit_s": -1.0}, "lateness_limit_s -1"),
+        ({"lateness_limit_s": -1.0}, "client.lateness_limit_ms -1000"),
         ({"max_outstanding": 0}, "max_outstanding 0"),
         ({"probe_rps": 0.0}, "probe_rps 0"),
         ({"probe_rps": 1e9}, "probe_rps 1e\\+09"),
