@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bana.radix_global.arena import ARENA_MODE, slot_view
 from bana.radix_global.arena_layout import HEAD_BYTES, HEADER_BYTES, ArenaHeader, parse_header
@@ -48,6 +49,15 @@ class ArenaView:
         if self._slots is None:
             raise StoreError("the arena is no longer mapped; attach to the store again")
         return slot_view(self._slots, self.layout, slot)
+
+    @property
+    def rows(self) -> npt.NDArray[np.uint8]:
+        """All slots, writable, each with what fills it up to its stride; StoreError once closed."""
+        if self._slots is None:
+            raise StoreError("the arena is no longer mapped; attach to the store again")
+        layout = self.layout
+        flat = np.frombuffer(self._slots, np.uint8, layout.slots * layout.stride_bytes)
+        return flat.reshape(layout.slots, layout.stride_bytes)
 
     def generation(self, slot: int) -> int:
         """Which generation the slot is in now, later than every copy made before the call."""

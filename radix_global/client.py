@@ -23,7 +23,7 @@ from bana.radix_global.arena_view import ArenaView
 from bana.radix_global.client_book import ClientBook
 from bana.radix_global.client_settings import ClientSettings
 from bana.radix_global.keys import Namespace
-from bana.radix_global.link import LinkState, Slot, StoreLink, Want
+from bana.radix_global.link import LinkState, Rows, Slot, StoreLink, Want
 from bana.radix_global.messages import (
     MAX_MESSAGE_BYTES,
     Attached,
@@ -133,6 +133,13 @@ class StoreClient(StoreLink):
         # It may have been closed since.
         with contextlib.suppress(ValueError, StoreError):
             return mapped.view(slot.number)
+        return None
+
+    def rows(self, epoch: int) -> Rows | None:
+        mapped = self.arena(epoch)
+        # It may have been closed since.
+        with contextlib.suppress(StoreError):
+            return None if mapped is None else mapped.rows
         return None
 
     def is_valid(self, slot: Slot) -> bool:

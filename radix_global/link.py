@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
+import numpy.typing as npt
 
 from bana.radix_global.keys import Namespace
 from bana.radix_global.messages import Arrived, TierWeather, WantOutcome
+
+Rows: TypeAlias = npt.NDArray[Any]
 
 
 class LinkState(StrEnum):
@@ -173,6 +176,12 @@ class StoreLink(Protocol):
 
     def view(self, slot: Slot) -> memoryview | None:
         """The slot's bytes, None where that arena is gone. Hold it no longer than a copy takes."""
+        ...
+
+    def rows(self, epoch: int) -> Rows | None:
+        """All slots of that life of the daemon as bytes, a row each, which may be longer than a
+        slot; None where that arena is gone. Hold it no longer than a copy takes.
+        """
         ...
 
     def is_valid(self, slot: Slot) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from bana.radix_global.keys import Namespace, split_keys
-from bana.radix_global.link import LinkState, Slot, StoreLink, Want
+from bana.radix_global.link import LinkState, Rows, Slot, StoreLink, Want
 from bana.radix_global.messages import Arrived, TierWeather, WantOutcome
 
 ARENA_BIT = 1
@@ -25,7 +27,7 @@ class NaiveStore(StoreLink):
         self.wants: dict[int, tuple[Want, list[bytes]]] = {}
         self.published: list[tuple[bytes, bytes]] = []
         self.namespaces: list[Namespace] = []
-        self._memory = [bytearray(slot_bytes) for _ in range(slot_count)]
+        self._memory = np.zeros((slot_count, slot_bytes), np.uint8)
         self._generations = [1] * slot_count
         self._free = list(range(slot_count))
         self._taken: set[int] = set()
@@ -115,6 +117,9 @@ class NaiveStore(StoreLink):
     def view(self, slot: Slot) -> memoryview | None:
         return memoryview(self._memory[slot.number]) if slot.epoch == self._epoch else None
 
+    def rows(self, epoch: int) -> Rows | None:
+        return self._memory if epoch == self._epoch else None
+
     def is_valid(self, slot: Slot) -> bool:
         return slot.epoch == self._epoch and self._generations[slot.number] == slot.generation
 
@@ -196,7 +201,7 @@ class NaiveStore(StoreLink):
     def _load(self, key: bytes) -> None:
         slot = self._slot(self._free.pop())
         payload = self.tier_pages[key]
-        self._memory[slot.number][: len(payload)] = payload
+        self._memory[slot.number][: len(payload)] = np.frombuffer(payload, np.uint8)
         self.arena_pages[key] = slot
 
     def _free_slot(self, slot: Slot) -> None:

@@ -22,7 +22,7 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoa
 from bana.radix_global.arena import Arena
 from bana.radix_global.arena_layout import ArenaLayout
 from bana.radix_global.arena_view import ArenaView
-from bana.radix_global.link import Slot
+from bana.radix_global.link import Rows, Slot
 from bana.radix_global.naive_store import NaiveStore
 from bana.slo.errors import BanaError
 from sglang_bana.engine.linker.layout import PageLayout
@@ -191,6 +191,9 @@ class ArenaStore(NaiveStore):
 
     def view(self, slot: Slot) -> memoryview | None:
         return self._mapped.view(slot.number) if slot.epoch == self._mapped.epoch else None
+
+    def rows(self, epoch: int) -> Rows | None:
+        return self._mapped.rows if epoch == self._mapped.epoch else None
 
     def is_valid(self, slot: Slot) -> bool:
         return self._mapped.generation(slot.number) == slot.generation

@@ -12,7 +12,8 @@ from sglang_bana.engine.linker.pages import HostPages, as_page_rows
 
 from .stand import Pool, layout_of
 
-SHAPES = [(1, 8, 8), (3, 64, 64), (2, 16, 48)]
+# The last one is no whole number of words of eight bytes.
+SHAPES = [(1, 8, 8), (3, 64, 64), (2, 16, 48), (1, 1, 3)]
 
 
 def mover_of(pool: Pool) -> HostPages:
@@ -97,3 +98,12 @@ def test_there_is_no_copy_where_the_arena_is_gone() -> None:
     assert slots is not None
     store.lose()
     assert mover_of(Pool(layout, 2)).begin(store, [0], slots) is None
+
+
+def test_there_is_no_copy_from_slots_that_are_not_of_one_arena() -> None:
+    layout = layout_of()
+    store = NaiveStore(2, layout.page_bytes, lambda: None)
+    mover, known = mover_of(Pool(layout, 2)), Slot(0, 1, 1)
+    assert mover.begin(store, [0, 1], [known, Slot(1, 1, 2)]) is None
+    assert mover.begin(store, [0, 1], [known, Slot(2, 1, 1)]) is None
+    assert mover.begin(store, [0, 1], [known, Slot(1, 1, 1)]) is not None
