@@ -143,7 +143,7 @@ class TierState:
         return TierReport(
             tier=self.tier,
             width=len(self.lanes),
-            bandwidth_bytes_per_s=self.meter.bandwidth_bytes_per_s(now_s),
+            bandwidth_bytes_per_s=self.meter.bandwidth_bytes_per_s(now_s) or self._bound(now_s),
             latency_s=self.meter.latency_s,
             backlog_pages=self.waiting_pages,
             backlog_bytes=self.waiting_bytes,
@@ -153,6 +153,14 @@ class TierState:
             outcomes=self.meter.outcomes(),
             backlog_by_due=tuple(self.due_bytes.items()),
         )
+
+    def _bound(self, now_s: float) -> float | None:
+        """What the tier gives at most, of which nothing has come yet: a hanging one is not taken
+        for one that costs nothing.
+        """
+        readings = [lane.reading for lane in self.lanes if lane.reading is not None]
+        taken_s = now_s - min((reading.begun_s for reading in readings), default=now_s)
+        return sum(reading.size_bytes for reading in readings) / taken_s if taken_s > 0 else None
 
     def _count_waiting(self, page: WantedPage, step: int) -> None:
         self.waiting_pages += step

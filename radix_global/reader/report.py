@@ -11,7 +11,8 @@ class TierReport(msgspec.Struct, frozen=True):
     """One tier's reads, now and so far.
 
     `bandwidth_bytes_per_s` are verified bytes a second while busy, averaged over the last busy
-    seconds; `latency_s` is that of one page, stalls cut. Both are None before the first read. The
+    seconds (before the first has come, at most that); `latency_s` is that of one page, stalls cut.
+    Both are None before the first read. The
     backlog is all pages that the tier may read next, those that others may read too included;
     `backlog_by_due` has its bytes by when they are due, in no order, where each tier has its share
     of what several may read.

@@ -187,6 +187,18 @@ def test_backlogs_follow_what_becomes_more_urgent(make_wants: Any) -> None:
     assert board.report(0.0)[0].backlog_by_due == ()
 
 
+def test_a_tier_from_which_nothing_has_come_is_not_told_to_be_fast(make_wants: Any) -> None:
+    board = make_board(widths={1: 2})
+    board.want(make_wants(range(3), 0b10), 10.0)
+    for lane in board.lanes(1):
+        assert board.next_read(lane, 10.0) is not None
+    speeds = [board.report(now_s)[0].bandwidth_bytes_per_s for now_s in (10.0, 12.0, 20.0)]
+    assert speeds == [None, 100.0, 20.0]
+    finish(board, 1, 20.0)
+    # Ten seconds for a page, of which the meter has forgotten some.
+    assert board.report(20.0)[0].bandwidth_bytes_per_s == pytest.approx(16.0, rel=0.1)
+
+
 def test_reports_say_what_waits_what_is_read_and_how_reads_ended(make_wants: Any) -> None:
     board = make_board()
     board.want([*make_wants(range(3)), *make_wants([5], 0b100)], 10.0)
