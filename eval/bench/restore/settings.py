@@ -84,7 +84,8 @@ ENGINE = EngineSweep(
         question_tokens=32,
         concurrency=2,
         tier_speeds=(1.0,),
-        arena_documents=3.0,
+        # Who waits for pages may take half of it: two documents at a time.
+        arena_documents=4.5,
         pool_documents=3,
     ),
     fetch_shares=(3.0, 1.5, 0.9, 0.5, 0.25),
