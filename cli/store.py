@@ -129,6 +129,33 @@ def list_namespaces(*, run_dir: RunDirectory = None, json_: AsJson = False) -> N
         print(f"{found.omitted} smaller ones are left out")
 
 
+@store_app.command("keys")
+def list_keys(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROMPT", help="A file: text, the messages of a chat as JSON, or token ids."
+        ),
+    ],
+    *,
+    rank: Annotated[int, typer.Option(min=0, help="Of which rank (tensor parallelism).")] = 0,
+    cache_salt: Annotated[str, typer.Option(help="The salt of the tenant's key.")] = "",
+    run_dir: RunDirectory = None,
+    json_: AsJson = False,
+) -> None:
+    """The keys of a prompt's whole pages, a line each: what `warm`, `pin` and `inspect` take."""
+    from sglang_bana.cluster.control import find_live_run
+    from sglang_bana.store.prompt_keys import find_prompt_keys
+
+    found = find_prompt_keys(find_live_run(run_dir, os.environ), file, rank, cache_salt)
+    keys = [key.hex() for key in found]
+    if json_:
+        _print_json(keys)
+        return
+    for key in keys:
+        print(key)
+
+
 @store_app.command()
 def inspect(
     key: Annotated[str, typer.Argument(metavar="KEY", help="A page's key, 32 hexadecimal digits.")],

@@ -83,7 +83,8 @@ class LinkReport(msgspec.Struct, frozen=True):
     `is_resting` says that nothing is saved until the cache is flushed. The rest only grows:
     `counts` by the names of the engine's `LinkerCounts`, `client` by those of its client,
     `restored_pages` by place, and `tokens` of prompts, each by its one source. A token's KV has
-    `token_bytes`, on all ranks together.
+    `token_bytes`, on all ranks together, and a page `page_tokens`. `digests` are what each rank's
+    pages are named by, empty where the first one cannot know.
     """
 
     state: str
@@ -97,6 +98,8 @@ class LinkReport(msgspec.Struct, frozen=True):
     tokens: dict[str, int]
     token_bytes: float = 0.0
     namespace: str = ""
+    page_tokens: int = 0
+    digests: tuple[str, ...] = ()
 
 
 class LoadReport(msgspec.Struct, frozen=True, tag="load"):

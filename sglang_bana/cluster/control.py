@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Mapping
 from http.client import HTTPResponse
+from typing import TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -21,6 +22,7 @@ from sglang_bana.cluster.watch import ANSWER_TIMEOUT_S, STATUS_PATH
 from sglang_bana.config import expand_home
 from sglang_bana.status import FrontDoorStatus, RoleTable, RunState
 
+T = TypeVar("T")
 ROLES_PATH = "/bana/roles"
 POLL_S = 0.1
 SECOND_SIGNAL_S = 0.5
@@ -94,9 +96,17 @@ def ask_roles(run: LiveRun, changed: Mapping[str, Role] | None = None) -> RoleTa
     ConfigError where the front door refuses them, DoorSilent where it does not answer.
     """
     body = None if changed is None else msgspec.json.encode(RoleTable(dict(changed)))
+    return ask_cluster(run, ROLES_PATH, body, RoleTable)
+
+
+def ask_cluster(run: LiveRun, path: str, body: bytes | None, kind: type[T]) -> T:
+    """The answer at `path` of the front door, to a POST where there is a `body`.
+
+    ConfigError where it is refused, DoorSilent where none comes that can be read.
+    """
     try:
-        with open_directly(_address(run, ROLES_PATH, body)) as answer:
-            return msgspec.json.decode(answer.read(), type=RoleTable)
+        with open_directly(_address(run, path, body)) as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
     except HTTPError as refusal:
         raise ConfigError(_read_refusal(refusal)) from refusal
     except (URLError, OSError, msgspec.MsgspecError) as error:

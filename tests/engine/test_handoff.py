@@ -13,9 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from bana.radix_global.admin_messages import AskPage, PageFacts
+from bana.radix_global.keys import page_keys, split_keys
 from bana.slo.handoff import HANDOFF_PARAM, Handoff
 from bana.slo.wire import LinkReport
 from sglang_bana.config import EngineConfig
+from sglang_bana.engine.page_hashes import Asked, hash_pages
+from sglang_bana.store.asking import ask_store
 
 from .asks import NEW_TOKENS
 from .conftest import Instance, StartInstance
@@ -108,6 +112,7 @@ def check_handing_over(pair: Pair) -> None:
     assert computed == sum((n - 1) % PAGE + 1 for n in PROMPT_TOKENS)
     assert after.tokens["arena"] - before.tokens["arena"] == sum(PROMPT_TOKENS) - computed
     assert after.counts["faults"] == 0
+    check_names(pair, fresh[-1], after)
     # As if it had computed them itself, and found them on its device.
     empty_device(pair.decode)
     pair.store.kill()
@@ -119,6 +124,19 @@ def check_handing_over(pair: Pair) -> None:
         assert handed_ids == ids
         # Three prompts at once were computed in chunks of other sizes than one alone is.
         assert handed_logprobs == pytest.approx(logprobs, abs=LOGPROB_TOLERANCE)
+
+
+def check_names(pair: Pair, prompt: list[int], link: LinkReport) -> None:
+    """The names that `bana store keys` gives a prompt's pages are those that the store knows."""
+    hashes = hash_pages(Asked(prompt, link.page_tokens))
+    (digest,) = link.digests
+    keys = split_keys(page_keys(bytes.fromhex(digest), hashes))
+    assert len(keys) == len(prompt) // PAGE
+    known = [
+        ask_store(pair.store.address, lambda n, _, key=key: AskPage(n, key), PageFacts, 30.0)
+        for key in keys
+    ]
+    assert all(facts.is_known for facts in known[:-1])
 
 
 def check_endings(pair: Pair) -> None:

@@ -85,6 +85,7 @@ class StoreLinker(UnifiedCacheLinker):
         self.ranks = parts.namespace.tp_size
         self._namespace = parts.namespace
         self._digest = parts.namespace.digest()
+        self._is_renewed = False
         self._page_tokens = parts.layout.page_tokens
         self._on_device = str(parts.pool.device) != "cpu"
         self._most_locked = max(1, int(parts.pool_pages * parts.limits.locked_share))
@@ -121,6 +122,17 @@ class StoreLinker(UnifiedCacheLinker):
         """Of the namespace in which pages are looked for and saved now."""
         return self._digest
 
+    def list_digests(self) -> tuple[bytes, ...]:
+        """Of all ranks; none once new weights have given each a name that no other one knows."""
+        if self.ranks == 1:
+            return (self._digest,)
+        if self._is_renewed:
+            return ()
+        namespaces = (
+            msgspec.structs.replace(self._namespace, tp_rank=rank) for rank in range(self.ranks)
+        )
+        return tuple(namespace.digest() for namespace in namespaces)
+
     @property
     def is_resting(self) -> bool:
         """Whether nothing is saved until the tree has been emptied."""
@@ -148,6 +160,7 @@ class StoreLinker(UnifiedCacheLinker):
 
     def change_weights(self) -> None:
         """The weights are about to change: nothing computed until now is looked for again."""
+        self._is_renewed = True
         self._enter(renew_epoch(self._namespace))
 
     def change_adapters(self) -> None:

@@ -26,6 +26,8 @@ def report_store(restorer: Restorer | None) -> LinkReport | None:
         tokens=restorer.sources.report(),
         token_bytes=linker.page_size.size_bytes / linker.page_size.tokens * linker.ranks,
         namespace=linker.digest.hex(),
+        page_tokens=linker.page_size.tokens,
+        digests=tuple(digest.hex() for digest in linker.list_digests()),
     )
 
 
