@@ -40,7 +40,7 @@ def find_prompt_keys(run: LiveRun, name: str, rank: int, cache_salt: str) -> lis
         "page_tokens": link.page_tokens,
         "cache_salt": cache_salt,
     }
-    return split_keys(page_keys(bytes.fromhex(link.digests[rank]), _hash_pages(asked)))
+    return split_keys(page_keys(bytes.fromhex(link.digests[rank]), hash_pages(asked)))
 
 
 def read_prompt(name: str) -> list[int] | dict[str, object]:
@@ -93,7 +93,7 @@ def _tokenize(run: LiveRun, prompt: list[int] | dict[str, object]) -> list[int]:
     return ask_cluster(run, TOKENIZE_PATH, msgspec.json.encode(prompt), Tokens).tokens
 
 
-def _hash_pages(asked: dict[str, object]) -> list[str]:
+def hash_pages(asked: dict[str, object]) -> list[str]:
     """By SGLang itself, whose import takes seconds and is nothing for this process."""
     done = subprocess.run(
         [sys.executable, "-m", HASHES_MODULE],

@@ -18,8 +18,8 @@ from bana.radix_global.keys import page_keys, split_keys
 from bana.slo.handoff import HANDOFF_PARAM, Handoff
 from bana.slo.wire import LinkReport
 from sglang_bana.config import EngineConfig
-from sglang_bana.engine.page_hashes import Asked, hash_pages
 from sglang_bana.store.asking import ask_store
+from sglang_bana.store.prompt_keys import hash_pages
 
 from .asks import NEW_TOKENS
 from .conftest import Instance, StartInstance
@@ -128,7 +128,7 @@ def check_handing_over(pair: Pair) -> None:
 
 def check_names(pair: Pair, prompt: list[int], link: LinkReport) -> None:
     """The names that `bana store keys` gives a prompt's pages are those that the store knows."""
-    hashes = hash_pages(Asked(prompt, link.page_tokens))
+    hashes = hash_pages({"token_ids": prompt, "page_tokens": link.page_tokens})
     (digest,) = link.digests
     keys = split_keys(page_keys(bytes.fromhex(digest), hashes))
     assert len(keys) == len(prompt) // PAGE

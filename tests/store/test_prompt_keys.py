@@ -72,7 +72,7 @@ def test_every_whole_page_has_a_key_of_its_rank(
         asked.append(told)
         return [f"{page:064x}" for page in range(len(told["token_ids"]) // PAGE)]
 
-    monkeypatch.setattr(prompt_keys, "_hash_pages", hashes)
+    monkeypatch.setattr(prompt_keys, "hash_pages", hashes)
     monkeypatch.setattr(
         prompt_keys, "ask_cluster", lambda run, path, body, kind: Tokens(list(range(9)))
     )
@@ -102,9 +102,9 @@ def test_keys_that_nobody_knows_are_refused(
 
 def test_hashes_are_sglangs_own_and_a_salt_changes_all_of_them() -> None:
     asked = {"token_ids": list(range(11)), "page_tokens": PAGE, "cache_salt": ""}
-    plain = prompt_keys._hash_pages(asked)
-    longer = prompt_keys._hash_pages({**asked, "token_ids": list(range(12))})
-    salted = prompt_keys._hash_pages({**asked, "cache_salt": "tenant"})
+    plain = prompt_keys.hash_pages(asked)
+    longer = prompt_keys.hash_pages({**asked, "token_ids": list(range(12))})
+    salted = prompt_keys.hash_pages({**asked, "cache_salt": "tenant"})
     assert len(plain) == len(salted) == 2
     assert longer[:2] == plain
     assert len(longer) == 3
