@@ -100,12 +100,8 @@ def test_keys_that_nobody_knows_are_refused(
         find_prompt_keys(RUN, file, 0, "")
 
 
-def test_hashes_are_sglangs_own_and_a_salt_changes_all_of_them() -> None:
-    asked = {"token_ids": list(range(11)), "page_tokens": PAGE, "cache_salt": ""}
-    plain = prompt_keys.hash_pages(asked)
-    longer = prompt_keys.hash_pages({**asked, "token_ids": list(range(12))})
-    salted = prompt_keys.hash_pages({**asked, "cache_salt": "tenant"})
-    assert len(plain) == len(salted) == 2
-    assert longer[:2] == plain
-    assert len(longer) == 3
-    assert not set(plain) & set(salted)
+def test_hashes_are_sglangs_own() -> None:
+    # What a store knows them by is seen in `tests/engine`, where prompts were computed.
+    hashes = prompt_keys.hash_pages({"token_ids": list(range(11)), "page_tokens": PAGE})
+    assert len(set(hashes)) == 2
+    assert {len(bytes.fromhex(page_hash)) for page_hash in hashes} == {32}
