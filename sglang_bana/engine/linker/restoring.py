@@ -157,6 +157,8 @@ class Restorer:
                 if not bell.silence():
                     break
                 is_news = True
+            # An answer that came just before it was looked for has rung, too.
+            is_news |= bell.silence()
             if is_news:
                 self.holds.refresh(now_s)
             return self.holds.find_over(now_s)
